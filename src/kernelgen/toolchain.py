@@ -6,7 +6,7 @@ this file) or from an unpacked wheel. No probe imports torch: its facts are read
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import json
 import os
 import platform
@@ -14,11 +14,15 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, replace
+import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelgen.errors import KernelgenError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Cuda:
     lib_dir: Path | None  # holds libcudart.so; None: link a stub
     full_version: str = ""  # "13.0.48", part of the build's identity
     flags: tuple[str, ...] = ()  # nvcc needs these when its parts lie in unusual places
+    max_gcc: int | None = None  # newest g++ major that its host_config.h lets through
 
     @property
     def release(self) -> tuple[int, int]:
@@ -107,7 +112,8 @@ class Toolchain:
     torch: Torch | None = None
     cuda: Cuda | None = None
     tvm_ffi: TvmFfi | None = None
-    machine: str = ""  # "x86_64" or "aarch64"
+    cuda_host: HostCompiler | None = None  # for nvcc, where it refuses `host`
+    machine: str = field(default_factory=lambda: machine())  # "x86_64" or "aarch64"
     system: str = "linux"
 
 
@@ -121,3 +127,339 @@ def release(version: str) -> tuple[int, int]:
     if not numbers:
         raise KernelgenError(f"not a version: {version!r}")
     return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
+
+
+# -- probes of this machine
+
+
+def machine() -> str:
+    """This machine's processor as variant names spell it: x86_64 or aarch64."""
+    name = platform.machine().lower()
+    spelled = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}.get(name)
+    if spelled is None:
+        raise KernelgenError(
+            f"no kernel variants exist for {name} processors", way_out="build on x86_64 or aarch64"
+        )
+    return spelled
+
+
+_PYTHON_SCRIPT = """
+import importlib.util, json, os, sys, sysconfig
+spec = {n: importlib.util.find_spec(n) for n in ("torch", "tvm_ffi")}
+print(json.dumps({
+    "version": ".".join(map(str, sys.version_info[:3])), "include": sysconfig.get_path("include"),
+    "site": [p for p in sys.path if os.path.isdir(p)],
+    "free": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    "packages": {n: os.path.dirname(s.origin) for n, s in spec.items() if s and s.origin}}))
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An interpreter with the folders of the packages that kernels are built against."""
+
+    python: Python
+    torch: Path | None
+    tvm_ffi: Path | None
+
+
+def probe_python(executable: Path | str | None = None) -> Installed:
+    """Ask an interpreter (this one by default) what it is and where its torch lies; torch is not imported.
+
+    Raises:
+        KernelgenError: it does not exist, does not run, or is older than 3.9.
+    """
+    path = Path(sys.executable) if executable is None else _existing_python(executable)
+    result = _run([path, "-c", _PYTHON_SCRIPT])
+    if result is None or result.returncode:
+        raise KernelgenError(
+            f"{path} does not run as a Python interpreter", detail=result and result.stderr.strip()
+        )
+    facts = json.loads(result.stdout)
+    if release(facts["version"]) < (3, 9):
+        raise KernelgenError(f"{path} is Python {facts['version']}; kernels need 3.9 or newer")
+    include = Path(facts["include"])
+    python = Python(
+        executable=path,
+        version=facts["version"],
+        include_dir=include if (include / "Python.h").exists() else None,
+        site_dirs=tuple(Path(p) for p in facts["site"]),
+        free_threaded=facts["free"],
+    )
+    found = {name: Path(place) for name, place in facts["packages"].items()}
+    return Installed(python, found.get("torch"), found.get("tvm_ffi"))
+
+
+def _existing_python(executable: Path | str) -> Path:
+    path = Path(executable).expanduser()
+    if path.is_dir():
+        path = path / "bin" / "python"
+    found = shutil.which(str(path))
+    if found is None:
+        raise KernelgenError(f"there is no interpreter {str(executable)!r}", where="--python")
+    return Path(found).absolute()  # not resolved: a virtual environment is found by its link
+
+
+def read_torch(folder: Path) -> Torch:
+    """A torch from its installed or unpacked `torch` folder.
+
+    Raises:
+        KernelgenError: the folder has no version or no headers.
+    """
+    try:
+        text = (folder / "version.py").read_text("utf-8")
+    except OSError:
+        raise KernelgenError(f"{folder} is not a torch package", way_out="reinstall torch") from None
+    include = folder / "include"
+    if not (include / "c10").is_dir():
+        raise KernelgenError(f"the torch in {folder} has no headers", way_out="install torch from its wheel")
+    facts = dict(
+        re.findall(r"^(__version__|cuda|hip|xpu)\b[^=\n]*= *['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+    )
+    config = folder / "share" / "cmake" / "Torch" / "TorchConfig.cmake"
+    old_abi = config.exists() and "_GLIBCXX_USE_CXX11_ABI=0" in config.read_text("utf-8")
+    lib = folder / "lib"
+    return Torch(
+        version=facts["__version__"],
+        include_dirs=(include, include / "torch" / "csrc" / "api" / "include"),
+        lib_dir=lib if (lib / "libc10.so").exists() else None,
+        cuda=facts.get("cuda"),
+        hip=facts.get("hip"),
+        xpu=facts.get("xpu"),
+        cxx11_abi=not old_abi,
+    )
+
+
+def read_tvm_ffi(folder: Path) -> TvmFfi:
+    """The tvm-ffi of an installed `tvm_ffi` package folder."""
+    dist = sorted(folder.parent.glob("apache_tvm_ffi-*.dist-info"))
+    lib = folder / "lib"
+    include = folder / "include"
+    if not dist or not include.is_dir() or not lib.is_dir():
+        raise KernelgenError(f"the tvm-ffi in {folder} is incomplete", way_out="pip install apache-tvm-ffi")
+    dlpack = (folder / "3rdparty" / "dlpack" / "include", folder / "include" / "dlpack")
+    extra = tuple(d for d in dlpack[:1] if d.is_dir())
+    return TvmFfi(dist[-1].name.split("-")[1], (include, *extra), lib)
+
+
+def probe_host(cxx: Path | str | None = None) -> HostCompiler:
+    """The C++ compiler: as given, $CXX, g++, then clang++.
+
+    Raises:
+        KernelgenError: none is found, or the one asked for does not run.
+    """
+    asked = cxx or os.environ.get("CXX")
+    for name in (asked,) if asked else ("g++", "clang++", "c++"):
+        found = shutil.which(str(name))
+        if found:
+            return HostCompiler(
+                **{**(facts := _cached("host", Path(found), _host_facts)), "cxx": Path(facts["cxx"])}
+            )
+        if asked:
+            raise KernelgenError(
+                f"the C++ compiler {str(asked)!r} was not found", where="$CXX" if not cxx else None
+            )
+    raise KernelgenError(
+        "no C++ compiler was found (looked for g++, clang++ and c++)",
+        way_out="sudo apt install g++, or set CXX",
+    )
+
+
+def _host_facts(path: Path) -> dict[str, str]:
+    banner = _run([path, "--version"])
+    version = _run([path, "-dumpfullversion", "-dumpversion"])
+    target = _run([path, "-dumpmachine"])
+    if not (banner and version and target) or version.returncode:
+        raise KernelgenError(f"the C++ compiler {path} does not run")
+    kind = "clang" if "clang" in banner.stdout else "gcc"
+    return {
+        "cxx": str(path),
+        "kind": kind,
+        "version": version.stdout.strip(),
+        "target": target.stdout.strip(),
+    }
+
+
+def find_older_gcc(newest: int) -> HostCompiler | None:
+    """The newest g++-N on PATH that nvcc still takes."""
+    for major in range(newest, 6, -1):
+        if found := shutil.which(f"g++-{major}"):
+            return probe_host(found)
+    return None
+
+
+def probe_cuda(home: Path | str | None = None, installed: Installed | None = None) -> Cuda | None:
+    """The CUDA toolkit: option, CUDA_HOME, CUDA_PATH, nvcc on PATH, /usr/local/cuda, pip's, conda's.
+
+    Returns:
+        None when there is none and none was asked for.
+
+    Raises:
+        KernelgenError: the one that was asked for, by option or variable, holds no compiler.
+    """
+    for place, value in (
+        ("--cuda-home", home),
+        *((n, os.environ.get(n)) for n in ("CUDA_HOME", "CUDA_PATH")),
+    ):
+        if value:
+            return _asked_cuda(place, str(value))
+    for nvcc in _nvcc_candidates(installed):
+        if nvcc.is_file():
+            try:
+                return read_cuda(nvcc)
+            except KernelgenError:
+                continue
+    return None
+
+
+def _asked_cuda(place: str, value: str) -> Cuda:
+    nvcc = Path(value).expanduser() / "bin" / "nvcc"
+    if nvcc.is_file():
+        return read_cuda(nvcc)
+    if os.pathsep in value:
+        raise KernelgenError(f"{place} must name one folder, not a list: {value}")
+    what = "does not exist" if not Path(value).expanduser().is_dir() else "has no bin/nvcc"
+    raise KernelgenError(f"{place} is {value}, which {what}", way_out="name the folder that holds bin/nvcc")
+
+
+def cuda_homes() -> list[Path]:
+    """Toolkits in the usual system places, newest first."""
+    found = [p for p in Path("/usr/local").glob("cuda*") if (p / "bin" / "nvcc").is_file()]
+    return sorted({p.resolve() for p in found}, key=lambda p: _digits(p.name), reverse=True)
+
+
+def _digits(text: str) -> list[int]:
+    return [int(n) for n in re.findall(r"\d+", text)]
+
+
+def _nvcc_candidates(installed: Installed | None) -> Iterator[Path]:
+    if found := shutil.which("nvcc"):
+        yield Path(found)
+    yield Path("/usr/local/cuda/bin/nvcc")
+    yield from (p / "bin" / "nvcc" for p in cuda_homes())
+    for site in installed.python.site_dirs if installed else ():
+        pip_homes = sorted((site / "nvidia").glob("cu[0-9]*"), key=lambda p: _digits(p.name), reverse=True)
+        yield from (p / "bin" / "nvcc" for p in pip_homes)
+        yield site / "nvidia" / "cuda_nvcc" / "bin" / "nvcc"
+    if prefix := os.environ.get("CONDA_PREFIX"):
+        yield Path(prefix) / "bin" / "nvcc"
+
+
+def read_cuda(nvcc: Path) -> Cuda:
+    """The toolkit behind an nvcc, through links and wrapper scripts: nvcc itself says where its parts are.
+
+    Raises:
+        KernelgenError: it does not run.
+    """
+    facts = _cached("cuda", nvcc, _cuda_facts)
+    return Cuda(
+        version=facts["version"],
+        home=Path(facts["home"]),
+        nvcc=Path(facts["nvcc"]),
+        include_dirs=tuple(Path(p) for p in facts["include"]),
+        lib_dir=Path(facts["lib"]) if facts["lib"] else None,
+        full_version=facts["full_version"],
+        flags=tuple(facts["flags"]),
+        max_gcc=facts["max_gcc"],
+    )
+
+
+def _cuda_facts(nvcc: Path) -> dict[str, Any]:
+    banner = _run([nvcc, "--version"])
+    dry = _run([nvcc, "--dryrun", "-c", "x.cu"])
+    full = re.search(r"V(\d+\.\d+\.\d+)", banner.stdout) if banner else None
+    top = re.search(r"^#\$ TOP=(.+)$", dry.stderr, re.MULTILINE) if dry else None
+    if full is None or top is None:
+        said = (banner.stderr or banner.stdout).strip() if banner else None
+        raise KernelgenError(f"{nvcc} does not run as nvcc", detail=said)
+    home = Path(os.path.normpath(top.group(1)))
+    real = home / "bin" / "nvcc"
+    targets = [home / "targets" / f"{machine()}-linux", home / "targets" / "sbsa-linux"]
+    includes = [d / "include" for d in (home, *targets) if (d / "include" / "cuda_runtime.h").is_file()]
+    includes += [d / "cccl" for d in includes if (d / "cccl").is_dir()]
+    libs = [home / "lib64", home / "lib", *(t / "lib" for t in targets)]
+    lib = next((d for d in libs if (d / "libcudart.so").exists()), None)
+    extra = [f"-I{d}" for d in includes] if not (home / "include").is_dir() else []
+    return {
+        "version": ".".join(full.group(1).split(".")[:2]),
+        "full_version": full.group(1),
+        "home": str(home),
+        "nvcc": str(real if real.is_file() else nvcc),
+        "include": [str(d) for d in includes],
+        "lib": str(lib) if lib else "",
+        "flags": extra,
+        "max_gcc": _max_gcc(includes),
+    }
+
+
+def _max_gcc(includes: list[Path]) -> int | None:
+    for folder in includes:
+        header = folder / "crt" / "host_config.h"
+        if header.is_file() and (limit := re.search(r"#if __GNUC__ > (\d+)", header.read_text("latin-1"))):
+            return int(limit.group(1))
+    return None
+
+
+def gpu_archs() -> tuple[str, ...]:
+    """Compute capabilities of this machine's NVIDIA GPUs ("9.0"), by nvidia-smi; empty without one."""
+    tool = shutil.which("nvidia-smi")
+    result = _run([Path(tool), "--query-gpu=compute_cap", "--format=csv,noheader"]) if tool else None
+    if result is None or result.returncode:
+        return ()
+    return tuple(sorted(set(re.findall(r"^\d+\.\d+$", result.stdout, re.MULTILINE)), key=_digits))
+
+
+def user_cache() -> Path:
+    """Where probes, compatibility objects and fetched toolchains are kept: $KERNELGEN_CACHE, or the user's cache."""
+    if place := os.environ.get("KERNELGEN_CACHE"):
+        return Path(place)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("kernelgen", appauthor=False)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader sees the old or the new content, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    raw = content.encode() if isinstance(content, str) else content
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(raw)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _cached(kind: str, path: Path, probe: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """Run a probe once for each state of a program, known by path, size and time of its link and target."""
+    stat, link = path.stat(), path.lstat()
+    key = f"{path}|{path.resolve()}|{stat.st_mtime_ns}|{stat.st_size}|{link.st_mtime_ns}|3"
+    store = user_cache() / f"probe-{kind}.json"
+    try:
+        known = json.loads(store.read_text("utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    if not isinstance(known, dict) or key not in known:
+        known = {**(known if isinstance(known, dict) else {}), key: probe(path)}
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs a second, no more
+            write_atomically(store, json.dumps(known, indent=1))
+    return dict(known[key])
+
+
+def _run(command: list[Path | str]) -> subprocess.CompletedProcess[str] | None:
+    """Run a program for what it prints; None when it cannot be started or hangs."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            [str(c) for c in command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env=environment,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
