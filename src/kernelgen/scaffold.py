@@ -1,0 +1,260 @@
+"""New projects: answers in, a rendered project in git out. Copier renders; nothing else here writes a project."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelgen import git, template
+from kernelgen.errors import KernelgenError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ANSWERS_FILE = ".copier-answers.yml"
+# kernel-builder's rule; copier.yml holds it too.
+KERNEL_NAME = r"[a-z][a-z0-9-]*[a-z0-9]"
+
+
+@dataclass(frozen=True)
+class NewProject:
+    """What `new` made.
+
+    Attributes:
+        path: the project.
+        answers: the declaration, as it stands in the answers file.
+        commit: the first commit, or None where the files are only staged.
+        note: why there is no commit, or no repository of the project's own.
+    """
+
+    path: Path
+    answers: Mapping[str, Any]
+    commit: str | None
+    note: str | None
+
+
+def new(
+    path: Path,
+    data: Mapping[str, Any],
+    *,
+    ask: bool = False,
+    overwrite: bool = False,
+    commit: bool = True,
+    template_source: str | None = None,
+) -> NewProject:
+    """Render a new project and put it in git.
+
+    Args:
+        path: the folder to make; the kernel takes its name from it unless `data` names one.
+        data: answers, by the names of copier.yml's questions; the others take their defaults.
+        ask: put the other questions to the person at the terminal (Copier's prompts).
+        overwrite: write into a folder that has files; files of the same names are replaced.
+        commit: make the first commit; otherwise the files are staged.
+        template_source: any Copier source in the place of kernelgen's own template.
+
+    Returns:
+        The project. Nothing has been written unless this returns.
+
+    Raises:
+        KernelgenError: the folder has files, an answer is unknown or not valid, or the template cannot be read.
+    """
+    path = path.absolute()
+    refuse_files(path, overwrite=overwrite)
+    answers = {"kernel_name": path.name, **data}
+    source = template.source(template_source)
+    check_answers(answers, known=questions(source) if template_source is None else None)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        rendered = Path(folder) / path.name
+        render(source, rendered, answers, ask=ask)
+        final = read_answers(rendered)
+        check_answers(final, known=None)
+        files = _move(rendered, path)
+    made, note = _into_git(path, files, commit=commit)
+    return NewProject(path, final, made, note)
+
+
+def refuse_files(path: Path, *, overwrite: bool) -> None:
+    """Refuse a target that is a file, or a folder with files unless `overwrite` is set.
+
+    Raises:
+        KernelgenError: it is.
+    """
+    if path.exists() and not path.is_dir():
+        raise KernelgenError(
+            "there is a file where the project would go", where=str(path), way_out="choose another path"
+        )
+    if path.is_dir() and any(path.iterdir()) and not overwrite:
+        raise KernelgenError(
+            "the folder is not empty",
+            where=str(path),
+            way_out="choose another path, or pass --overwrite to replace files of the same names",
+        )
+
+
+def questions(source: template.TemplateSource) -> frozenset[str]:
+    """The names of the questions of kernelgen's own template that can be answered."""
+    import yaml
+
+    text = git.text(
+        "show", f"{source.ref}:copier.yml", cwd=Path(source.path_or_url).expanduser(), hermetic=True
+    )
+    document = yaml.safe_load(text)
+    return frozenset(
+        name
+        for name, question in document.items()
+        if not name.startswith("_") and question.get("when") is not False
+    )
+
+
+def check_answers(answers: Mapping[str, Any], *, known: frozenset[str] | None) -> None:
+    """Hold answers against what only kernelgen can judge: unknown names, and the operators as a whole.
+
+    Args:
+        answers: by the questions' names; any may be absent.
+        known: the questions there are, where that is to be checked.
+
+    Raises:
+        KernelgenError: with the nearest name for an unknown one, and a caret under the place in a schema.
+    """
+    for name in answers:
+        if known is not None and name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise KernelgenError(
+                f"there is no question {name!r}",
+                where="--data",
+                way_out=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}",
+            )
+    kernel_name = str(answers.get("kernel_name", ""))
+    if not re.fullmatch(KERNEL_NAME, kernel_name):
+        better = re.sub(r"[^a-z0-9]+", "-", kernel_name.lower()).strip("-")
+        raise KernelgenError(
+            f"{kernel_name!r} cannot be a kernel's name: two or more of a-z, 0-9 and dashes, a letter first, no dash last",
+            where="kernel_name",
+            way_out=f"for example {better if re.fullmatch(KERNEL_NAME, better) else 'my-kernel'!r}",
+        )
+    ops = answers.get("ops")
+    if ops is not None:
+        check_operators(ops, answers)
+
+
+def check_operators(ops: object, answers: Mapping[str, Any]) -> list[str]:
+    """Parse and validate an `ops` answer; returns the schemas in PyTorch's canonical form.
+
+    Raises:
+        KernelgenError: the answer is no list of schemas, or one of them cannot be taken.
+    """
+    from kernelgen import schema
+
+    if not isinstance(ops, list) or not ops or not all(isinstance(text, str) for text in ops):
+        raise KernelgenError(
+            "`ops` must be a list of function schemas",
+            where="ops",
+            way_out='for example ["my_op(Tensor x) -> Tensor"]',
+        )
+    parsed = [schema.parse(text) for text in ops]
+    schema.validate(
+        parsed,
+        kernel_name=str(answers.get("kernel_name", "")),
+        backends=answers.get("backends") or ["cpu", "cuda"],
+        abi=answers.get("abi") or "full",
+    )
+    return [str(one) for one in parsed]
+
+
+def render(
+    source: template.TemplateSource, target: Path, answers: Mapping[str, Any], *, ask: bool = False
+) -> None:
+    """Render the template into a folder that does not exist yet.
+
+    Raises:
+        KernelgenError: an answer does not pass its question's validator, or the template is not one.
+    """
+    import copier
+    import jinja2
+    from copier.errors import CopierAnswersInterrupt
+
+    try:
+        copier.run_copy(
+            source.path_or_url,
+            target,
+            data=dict(answers),
+            vcs_ref=source.ref,
+            defaults=not ask,
+            quiet=not ask,
+        )
+    except (KeyboardInterrupt, CopierAnswersInterrupt):
+        raise KernelgenError("stopped; nothing was written") from None
+    except (ValueError, TypeError) as error:
+        # Copier raises these, and no class of its own, for an answer that is refused.
+        raise KernelgenError(str(error).strip(), way_out="change that answer") from None
+    except (copier.CopierError, jinja2.TemplateError, OSError) as error:
+        raise KernelgenError(
+            f"the template cannot be rendered: {error}",
+            where=source.path_or_url,
+            way_out="check --template" if not source.version else None,
+        ) from error
+
+
+def read_answers(project: Path) -> dict[str, Any]:
+    """The declaration of a project.
+
+    Raises:
+        KernelgenError: the folder has no answers file.
+    """
+    import yaml
+
+    path = project / ANSWERS_FILE
+    try:
+        answers = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise KernelgenError(
+            "this is not a project that kernelgen made: it has no answers file",
+            where=str(path),
+            way_out="go to the project's folder, or give it answers with `kernelgen adopt`",
+        ) from None
+    except yaml.YAMLError as error:
+        raise KernelgenError(f"the answers file cannot be read: {error}", where=str(path)) from None
+    return dict(answers or {})
+
+
+def _move(rendered: Path, path: Path) -> list[str]:
+    """Put a rendered project in its place: at once, or file by file over what is there. Returns its files."""
+    files = sorted(file.relative_to(rendered) for file in rendered.rglob("*") if file.is_file())
+    if not path.exists() or not any(path.iterdir()):
+        rendered.replace(path)  # also the place of an empty folder
+    else:
+        for file in files:
+            (path / file).parent.mkdir(parents=True, exist_ok=True)
+            (rendered / file).replace(path / file)
+    return [str(file) for file in files]
+
+
+def _into_git(path: Path, files: Sequence[str], *, commit: bool) -> tuple[str | None, str | None]:
+    """Stage the project's own files and commit them; returns the commit, and what to know where there is none.
+
+    Nix refuses a tree without a commit, and an update needs a clean one.
+    """
+    enclosing = _enclosing_repository(path)
+    if enclosing is None:
+        git.run("init", "-q", "--initial-branch=main", cwd=path)
+    git.run("add", "--", *files, cwd=path)
+    if enclosing is not None:
+        return None, f"staged in the repository around it, {enclosing}: commit it there"
+    if not commit:
+        return None, "staged; commit it before the first update or Nix build"
+    done = git.run("commit", "-q", "-m", f"New kernel: {path.name}", cwd=path, check=False)
+    if done.returncode:
+        return None, "staged but not committed: git has no identity (git config user.name and user.email)"
+    return git.text("rev-parse", "--short", "HEAD", cwd=path), None
+
+
+def _enclosing_repository(path: Path) -> str | None:
+    """The work tree that a folder is already part of."""
+    found = git.run("rev-parse", "--show-toplevel", cwd=path, check=False)
+    return None if found.returncode else os.fsdecode(found.stdout).strip()
