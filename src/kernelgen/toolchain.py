@@ -239,7 +239,7 @@ def read_tvm_ffi(folder: Path) -> TvmFfi:
         raise KernelgenError(f"the tvm-ffi in {folder} is incomplete", way_out="pip install apache-tvm-ffi")
     dlpack = (folder / "3rdparty" / "dlpack" / "include", folder / "include" / "dlpack")
     extra = tuple(d for d in dlpack[:1] if d.is_dir())
-    return TvmFfi(dist[-1].name.split("-")[1], (include, *extra), lib)
+    return TvmFfi(dist[-1].stem.split("-")[1], (include, *extra), lib)
 
 
 def probe_host(cxx: Path | str | None = None) -> HostCompiler:
