@@ -27,7 +27,7 @@ else:
     import tomli as tomllib
 
 NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
-SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".cxx", ".cu"}
+SOURCE_SUFFIXES = {".cc", ".cpp", ".cxx", ".cu"}
 _FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
 _SUBTABLES = ("cuda", "hub", "neuron", "tpu", "xpu")
 _GIT_SCHEMES = ("https", "http", "git", "ssh", "git+ssh", "git+https", "git+http")
