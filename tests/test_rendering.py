@@ -58,8 +58,9 @@ def sources(project: Path, *suffixes: str) -> list[Path]:
     return sorted(path for path in project.rglob("*") if path.is_file() and path.suffix in suffixes)
 
 
-def run(*command: str, cwd: Path) -> str:
-    """What a command prints; it must succeed."""
+def run(tool: str, *arguments: str, cwd: Path) -> str:
+    """What a tool of this environment prints; it must succeed."""
+    command = [str(Path(sys.executable).parent / tool), *arguments]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -67,7 +68,7 @@ def run(*command: str, cwd: Path) -> str:
 
 def test_cpp_is_formatted(project: Path) -> None:
     files = [str(path) for path in sources(project, ".h", ".cpp", ".cu")]
-    assert run(sys.executable, "-m", "clang_format", "--dry-run", "-Werror", *files, cwd=project) == ""
+    assert run("clang-format", "--dry-run", "-Werror", *files, cwd=project) == ""
 
 
 def test_python_is_formatted_and_linted(project: Path) -> None:
