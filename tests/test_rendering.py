@@ -38,8 +38,12 @@ ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=[(o, a) for o in OPERATORS for a in ANSWERS], ids=lambda p: f"{p[1]}-{p[0]}")
-def project(request: pytest.FixtureRequest, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(
+    scope="module", params=[(o, a) for o in OPERATORS for a in ANSWERS], ids=lambda p: f"{p[1]}-{p[0]}"
+)
+def project(
+    request: pytest.FixtureRequest, repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A project rendered by bare Copier, from the files of this checkout and not from git."""
     import copier
 
@@ -118,9 +122,7 @@ def test_the_template_agrees_with_the_parser(project: Path) -> None:
     from kernelgen import schema
 
     binding = (project / "torch-ext" / "torch_binding.cpp").read_text()
-    registered = [
-        json.loads(text) for text in re.findall(r'ops\.def\(\s*("(?:[^"\\]|\\.)*")\);', binding)
-    ]
+    registered = [json.loads(text) for text in re.findall(r'ops\.def\(\s*("(?:[^"\\]|\\.)*")\);', binding)]
     import yaml
 
     answers = yaml.safe_load((project / ".copier-answers.yml").read_text())

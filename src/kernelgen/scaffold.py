@@ -1,4 +1,4 @@
-"""New projects: answers in, a rendered project in git out. Copier renders; nothing else here writes a project."""
+"""New projects, and new declarations of old ones. Copier renders what is written here."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelgen import git, template
+from kernelgen import git, template, update
 from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-ANSWERS_FILE = ".copier-answers.yml"
 # kernel-builder's rule; copier.yml holds it too.
 KERNEL_NAME = r"[a-z][a-z0-9-]*[a-z0-9]"
 
@@ -61,7 +60,7 @@ def new(
         The project. Nothing has been written unless this returns.
 
     Raises:
-        KernelgenError: the folder has files, an answer is unknown or not valid, or the template cannot be read.
+        KernelgenError: the folder has files, an answer is unknown or refused, or the template fails.
     """
     path = path.absolute()
     refuse_files(path, overwrite=overwrite)
@@ -72,7 +71,7 @@ def new(
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         rendered = Path(folder) / path.name
         render(source, rendered, answers, ask=ask)
-        final = read_answers(rendered)
+        final = update.read_answers(rendered)
         check_answers(final, known=None)
         files = _move(rendered, path)
     made, note = _into_git(path, files, commit=commit)
@@ -134,7 +133,8 @@ def check_answers(answers: Mapping[str, Any], *, known: frozenset[str] | None) -
     if not re.fullmatch(KERNEL_NAME, kernel_name):
         better = re.sub(r"[^a-z0-9]+", "-", kernel_name.lower()).strip("-")
         raise KernelgenError(
-            f"{kernel_name!r} cannot be a kernel's name: two or more of a-z, 0-9 and dashes, a letter first, no dash last",
+            f"{kernel_name!r} cannot be a kernel's name",
+            detail="  two or more of a-z, 0-9 and dashes; a letter first, no dash last",
             where="kernel_name",
             way_out=f"for example {better if re.fullmatch(KERNEL_NAME, better) else 'my-kernel'!r}",
         )
@@ -201,26 +201,50 @@ def render(
         ) from error
 
 
-def read_answers(project: Path) -> dict[str, Any]:
-    """The declaration of a project.
+def add_operators(project: Path, schemas: Sequence[str], *, dry_run: bool = False) -> update.Report:
+    """Declare more operators and merge what follows from them into the project, edits kept.
+
+    Args:
+        project: a project with answers, in git, its tracked files clean.
+        schemas: function schemas, as for `new`.
+        dry_run: change nothing; the report has the diff.
 
     Raises:
-        KernelgenError: the folder has no answers file.
+        KernelgenError: a schema cannot be taken, or the project is not ready for an update.
     """
-    import yaml
+    answers = update.read_answers(project)
+    ops = check_operators([*answers.get("ops", []), *schemas], answers)
+    return update.update(project, data={"ops": ops}, to_version="current", dry_run=dry_run)
 
-    path = project / ANSWERS_FILE
-    try:
-        answers = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise KernelgenError(
-            "this is not a project that kernelgen made: it has no answers file",
-            where=str(path),
-            way_out="go to the project's folder, or give it answers with `kernelgen adopt`",
-        ) from None
-    except yaml.YAMLError as error:
-        raise KernelgenError(f"the answers file cannot be read: {error}", where=str(path)) from None
-    return dict(answers or {})
+
+def remove_operators(
+    project: Path, names: Sequence[str], *, drop: bool = False, dry_run: bool = False
+) -> update.Report:
+    """Take operators out of the declaration; files that their owner edited go only with `drop`.
+
+    Args:
+        project: as for `add_operators`.
+        names: operators, `name` or `name.overload`.
+        drop: let edited files go.
+        dry_run: change nothing; the report has the diff.
+
+    Raises:
+        KernelgenError: a name is not declared, the last operator would go, or edited files would.
+    """
+    answers = update.read_answers(project)
+    declared = {text.split("(")[0].strip(): text for text in answers.get("ops", [])}
+    for name in names:
+        if name not in declared:
+            near = difflib.get_close_matches(name, declared, 1)
+            raise KernelgenError(
+                f"there is no operator {name!r}",
+                where=str(project / update.ANSWERS),
+                way_out=f"did you mean {near[0]!r}?" if near else f"declared: {', '.join(declared)}",
+            )
+    ops = [text for name, text in declared.items() if name not in names]
+    if not ops:
+        raise KernelgenError("a kernel has one operator or more", way_out="add its successor first")
+    return update.update(project, data={"ops": ops}, to_version="current", drop=drop, dry_run=dry_run)
 
 
 def _move(rendered: Path, path: Path) -> list[str]:
@@ -236,7 +260,7 @@ def _move(rendered: Path, path: Path) -> list[str]:
 
 
 def _into_git(path: Path, files: Sequence[str], *, commit: bool) -> tuple[str | None, str | None]:
-    """Stage the project's own files and commit them; returns the commit, and what to know where there is none.
+    """Stage the project's files and commit them; returns the commit, or why there is none.
 
     Nix refuses a tree without a commit, and an update needs a clean one.
     """
