@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import re
 import tempfile
 import warnings
 from dataclasses import dataclass, field, replace
@@ -312,7 +313,7 @@ class _Planner:
     source: str | None
 
     def plan(self, data: Mapping[str, Any], *, drop: bool) -> _Plan:
-        """First the version with the old answers, then the answers: renames and removals then mean one thing."""
+        """First the version with the old answers, then the answers: renames and removals are no guess."""
         origin = _origin(self.answers, self.source)
         target = _target(origin, self.to_version)
         ours = journal.read_commit(self.tree, "HEAD")
@@ -346,22 +347,17 @@ class _Planner:
         ours = journal.read_commit(self.tree, "HEAD")
         old = render(origin.url, origin.current, self.answers)
         new = render(origin.url, origin.current, {**self.answers, IDENTITY: after})
-        moves = {path: _renamed_path(path, before, after) for path in old.files}
-        moves = {old_path: path for old_path, path in moves.items() if path != old_path and path in new.files}
-        rest = (set(moves), set(moves.values()))
-        moves |= merge.find_renames(
-            {p: f for p, f in old.files.items() if p not in rest[0]},
-            {p: f for p, f in new.files.items() if p not in rest[1]},
-        )
+        moves = _moves(old.files, new.files, before, after)
         labels = merge.Labels("yours", f"named {after}")
         merged = merge.merge(old.files, ours, new.files, owned=lambda _: False, labels=labels, renamed=moves)
-        _move_the_rest(merged, ours, old.files, before, after)
+        _move_the_rest(merged, ours, old.files)
         merged.files[ANSWERS] = new.files[ANSWERS]
         merged.kept += [
             merge.Kept(path, "edited by you; the new project has no such file")
             for path in merged.edited_removals
         ]
-        merged.kept += _mentions(merged.files, before)
+        written = {path: file for path, file in merged.files.items() if new.files.get(path) != file}
+        merged.kept += _mentions(written, before, after)
         return _Plan(_report(origin.current, origin.current, ours, merged, {}), ours, merged.files)
 
     def _merge_versions(
@@ -421,7 +417,7 @@ class _Earlier:
         self._trees: dict[str, merge.Tree] = {}
 
     def wrote(self, path: str, file: File, *, current: bool = False) -> bool:
-        """Whether a version before the project's (or with `current` that one too) wrote this file as it is."""
+        """Whether a version before the project's (with `current` that too) wrote this file as it is."""
         limit = _version(self._origin.current)
         tags = [t for t in self._origin.tags if _version(t) < limit or (current and _version(t) == limit)]
         return any(self._tree(tag).get(path) == file for tag in reversed(tags[-self._LIMIT :]))
@@ -669,25 +665,41 @@ def _quiet_git() -> Iterator[None]:
         yield
 
 
-def _renamed_path(path: str, before: str, after: str) -> str:
-    """A path with the kernel's name, or its Python form, replaced in each part that is made of it."""
-    old, new = before.replace("-", "_"), after.replace("-", "_")
-    return "/".join(part.replace(old, new).replace(before, after) for part in path.split("/"))
+def _moves(old: merge.Tree, new: merge.Tree, before: str, after: str) -> dict[str, str]:
+    """Which file of a project under its old name is which under the new one."""
+    forms = [(before, after), (before.replace("-", "_"), after.replace("-", "_"))]
+    moves = {}
+    for path in old.keys() - new.keys():
+        candidates = (path.replace(a, b) for a, b in forms)
+        found = next((path for path in candidates if path in new.keys() - old.keys()), None)
+        if found:
+            moves[path] = found
+    rest = {path: file for path, file in old.items() if path not in moves}
+    return moves | merge.find_renames(rest, {p: f for p, f in new.items() if p not in moves.values()})
 
 
-def _move_the_rest(merged: merge.Merged, ours: merge.Tree, base: merge.Tree, before: str, after: str) -> None:
-    """Files that the owner added to folders named after the kernel move with them."""
-    folders = {path.rpartition("/")[0] for path in merged.moved}
+def _move_the_rest(merged: merge.Merged, ours: merge.Tree, base: merge.Tree) -> None:
+    """Files that the owner added to folders that moved go with them."""
+    pairs = ((Path(old).parent, Path(new).parent) for old, new in merged.moved.items())
+    folders = {old: new for old, new in pairs if old != new}
     for path in ours.keys() - base.keys():
-        folder, _, name = path.rpartition("/")
-        target = f"{_renamed_path(folder, before, after)}/{name}"
-        if folder in folders and target != path and path in merged.files and target not in merged.files:
-            merged.files[target] = merged.files.pop(path)
-            merged.moved[path] = target
+        for old, new in folders.items():
+            if path in merged.files and Path(path).is_relative_to(old) and old != Path():
+                target = (new / Path(path).relative_to(old)).as_posix()
+                if target not in merged.files:
+                    merged.files[target] = merged.files.pop(path)
+                    merged.moved[path] = target
 
 
-def _mentions(files: merge.Tree, name: str) -> list[merge.Kept]:
-    """Files that still say a name, in either form."""
-    forms = {name.encode(), name.replace("-", "_").encode()}
+def _mentions(files: merge.Tree, name: str, new: str) -> list[merge.Kept]:
+    """Files that still say a name, in either form, other than as a part of the new one."""
+    spellings = {re.escape(form) for form in (name, name.replace("-", "_"))}
+    new_spellings = {re.escape(form) for form in (new, new.replace("-", "_"))}
+    skipped, found = "|".join(new_spellings), "|".join(spellings)
+    pattern = re.compile(rf"(?:{skipped})|\b({found})\b".encode())
     reason = f"still says {name!r}; look whether it should"
-    return [merge.Kept(p, reason) for p, f in sorted(files.items()) if any(form in f.data for form in forms)]
+    return [
+        merge.Kept(path, reason)
+        for path, file in sorted(files.items())
+        if any(match[1] for match in pattern.finditer(file.data))
+    ]
