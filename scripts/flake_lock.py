@@ -2,10 +2,10 @@
 """Write the template's flake.lock: which kernel-builder, and which of its inputs, a new project builds with.
 
 A lock is a function of a few facts, and they are all here, so that a new pin is a change of constants that a
-reviewer can read. To move the pin, take the revision of huggingface/kernels from its commit page, `lastModified`
-from the commit's time (seconds since 1970), `narHash` from `nix flake prefetch github:huggingface/kernels/REV`,
-and the other nodes from the flake.lock of that revision. Nix offline does not notice a wrong narHash, so a test
-holds this file's constant.
+reviewer can read. To move the pin, take the revision of huggingface/kernels from its commit page,
+`lastModified` from the commit's time (seconds since 1970), `narHash` from `nix flake prefetch
+github:huggingface/kernels/REV`, and the other nodes from the flake.lock of that revision. Nix offline does
+not notice a wrong narHash, so a test holds this file's constant.
 
 Usage: flake_lock.py [--check]
 """
