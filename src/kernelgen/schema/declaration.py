@@ -1,0 +1,113 @@
+"""The operators of one project together: what clashes between them, and with the files that are generated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelgen.errors import KernelgenError
+from kernelgen.schema import names
+from kernelgen.schema.signatures import cpp_argument_type, cpp_return_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelgen.schema.grammar import Schema
+
+BACKENDS = ("cpu", "cuda")
+ABIS = ("full", "stable")
+
+
+def symbol(schema: Schema) -> str:
+    """Name an operator in files and functions: `f`, or `f_out` for the overload `f.out`."""
+    return f"{schema.name}_{schema.overload}" if schema.overload else schema.name
+
+
+def validate(
+    schemas: Sequence[Schema], *, kernel_name: str, backends: Sequence[str], abi: str, autograd: bool = False
+) -> None:
+    """Refuse operators that cannot live in one project.
+
+    Args:
+        schemas: the project's operators, as `parse` gave them.
+        kernel_name: the project's name, dashes and all.
+        backends: of cpu, cuda. What either cannot have is refused for both, so that one can come later.
+        abi: "full" or "stable".
+        autograd: a backward operator is generated for each operator that can have one.
+
+    Raises:
+        KernelgenError: the kernel's name is taken, a backend or ABI is unknown, two operators need the same
+            name, or the ABI has no type that one uses.
+    """
+    _check_kernel(kernel_name, backends, abi)
+    if not schemas:
+        raise KernelgenError(
+            "No operator is declared.",
+            where="ops",
+            way_out='Declare one, such as "my_op(Tensor x) -> Tensor".',
+        )
+    taken: dict[str, str] = {}
+    for schema in schemas:
+        for name, owner in _names(schema, autograd):
+            other = taken.get(name.lower())
+            if other is not None:
+                _refuse_clash(schema, name, owner, other)
+            taken[name.lower()] = owner
+        _check_abi(schema, abi)
+
+
+def _check_kernel(kernel_name: str, backends: Sequence[str], abi: str) -> None:
+    name = kernel_name.replace("-", "_")
+    reason = names.why_not_kernel(name)
+    if reason:
+        raise KernelgenError(
+            f"A kernel cannot be called {kernel_name!r}: {name!r} is {reason}.",
+            where="kernel_name",
+            way_out=f"Choose another name, such as {kernel_name.strip('-')}-kernel.",
+        )
+    for backend in backends:
+        if backend not in BACKENDS:
+            raise KernelgenError(
+                f"{backend!r} is no backend.", where="backends", way_out=f"Choose of {', '.join(BACKENDS)}."
+            )
+    if abi not in ABIS:
+        raise KernelgenError(f"{abi!r} is no ABI.", where="abi", way_out=f"Choose {' or '.join(ABIS)}.")
+
+
+def _names(schema: Schema, autograd: bool) -> list[tuple[str, str]]:
+    found = [(symbol(schema), schema.qualified_name)]
+    if autograd and has_backward(schema):
+        backward = f"{schema.name}_backward" + (f"_{schema.overload}" if schema.overload else "")
+        found.append((backward, f"the backward operator of {schema.qualified_name}"))
+    return found
+
+
+def has_backward(schema: Schema) -> bool:
+    """Whether `autograd` generates a backward operator: one Tensor comes out, and nothing is written to."""
+    return (
+        [str(returned.type) for returned in schema.returns] == ["Tensor"]
+        and not any(argument.mutable for argument in schema.arguments)
+        and any(str(argument.type) == "Tensor" for argument in schema.arguments)
+    )
+
+
+def _refuse_clash(schema: Schema, name: str, owner: str, other: str) -> None:
+    if owner == other:
+        raise KernelgenError(
+            f"The operator {owner} is declared twice.",
+            detail=str(schema),
+            way_out=f'Take one out, or make it an overload, "{schema.name}.other(...)".',
+        )
+    raise KernelgenError(
+        f"{owner} and {other} both need the name {name} for their files and functions.",
+        detail=str(schema),
+        way_out="Rename one of them.",
+    )
+
+
+def _check_abi(schema: Schema, abi: str) -> None:
+    try:
+        for argument in schema.arguments:
+            cpp_argument_type(argument, abi)
+        cpp_return_type(schema, abi)
+    except KernelgenError as error:
+        raise KernelgenError(error.what, detail=str(schema), way_out=error.way_out) from None
