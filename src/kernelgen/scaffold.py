@@ -163,6 +163,7 @@ def check_operators(ops: object, answers: Mapping[str, Any]) -> list[str]:
         kernel_name=str(answers.get("kernel_name", "")),
         backends=answers.get("backends") or ["cpu", "cuda"],
         abi=answers.get("abi") or "full",
+        autograd=bool(answers.get("autograd")),
     )
     return [str(one) for one in parsed]
 
