@@ -356,7 +356,8 @@ class _Handler(BaseHTTPRequestHandler):
         match parts:
             case [owner, name, "info", "lfs", "objects", "batch"] if name.endswith(".git"):
                 repo_id = f"{owner}/{name.removesuffix('.git')}"
-                self._lfs_batch(self._repository(repo_type, repo_id, write=True))
+                # A pull request names no ref here, and needs no right to write.
+                self._lfs_batch(self._repository(repo_type, repo_id, write="ref" in self._json()))
             case [owner, name, "resolve", revision, *path]:
                 self._resolve(self._repository(repo_type, f"{owner}/{name}"), revision, "/".join(path))
             case _:
