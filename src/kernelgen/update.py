@@ -282,7 +282,11 @@ def render(url: str, ref: str | None, answers: Mapping[str, Any]) -> Rendered:
                 url, target, given, vcs_ref=ref, defaults=True, overwrite=True, quiet=True, skip_tasks=True
             )
             match_skip = worker.match_skip
-            questions = frozenset(worker.template.questions_data)
+            questions = frozenset(
+                name
+                for name, about in worker.template.questions_data.items()
+                if about.get("when") is not False
+            )
         except Exception as error:  # Copier raises its own errors, Jinja's, ValueError, plumbum's
             raise KernelgenError(
                 f"the template can't be rendered at version {ref or 'newest'}",
