@@ -77,6 +77,7 @@ class Cuda:
     full_version: str = ""  # "13.0.48", part of the build's identity
     flags: tuple[str, ...] = ()  # nvcc needs these when its parts lie in unusual places
     max_gcc: int | None = None  # newest g++ major that its host_config.h lets through
+    random_seed: bool = True  # whether nvcc takes --frandom-seed (see `nvcc --help`)
 
     @property
     def release(self) -> tuple[int, int]:
@@ -143,14 +144,15 @@ def machine() -> str:
     return spelled
 
 
+# Run in the interpreter that is asked: it finds torch without importing it.
 _PYTHON_SCRIPT = """
 import importlib.util, json, os, sys, sysconfig
 spec = {n: importlib.util.find_spec(n) for n in ("torch", "tvm_ffi")}
-print(json.dumps({
+facts = json.dumps({
     "version": ".".join(map(str, sys.version_info[:3])), "include": sysconfig.get_path("include"),
     "site": [p for p in sys.path if os.path.isdir(p)],
     "free": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
-    "packages": {n: os.path.dirname(s.origin) for n, s in spec.items() if s and s.origin}}))
+    "packages": {n: os.path.dirname(s.origin) for n, s in spec.items() if s and s.origin}})
 """
 
 
@@ -170,12 +172,7 @@ def probe_python(executable: Path | str | None = None) -> Installed:
         KernelgenError: it does not exist, does not run, or is older than 3.9.
     """
     path = Path(sys.executable) if executable is None else _existing_python(executable)
-    result = _run([path, "-c", _PYTHON_SCRIPT])
-    if result is None or result.returncode:
-        raise KernelgenError(
-            f"{path} does not run as a Python interpreter", detail=result and result.stderr.strip()
-        )
-    facts = json.loads(result.stdout)
+    facts = _python_facts(path)
     if release(facts["version"]) < (3, 9):
         raise KernelgenError(f"{path} is Python {facts['version']}; kernels need 3.9 or newer")
     include = Path(facts["include"])
@@ -188,6 +185,18 @@ def probe_python(executable: Path | str | None = None) -> Installed:
     )
     found = {name: Path(place) for name, place in facts["packages"].items()}
     return Installed(python, found.get("torch"), found.get("tvm_ffi"))
+
+
+def _python_facts(path: Path) -> dict[str, Any]:
+    if path == Path(sys.executable):
+        scope: dict[str, Any] = {}
+        exec(_PYTHON_SCRIPT, scope)  # noqa: S102  the constant above; a process more would cost 30 ms
+        return dict(json.loads(scope["facts"]))
+    result = _run([path, "-c", f"{_PYTHON_SCRIPT}print(facts)"])
+    if result is None or result.returncode:
+        detail = result.stderr.strip() if result else None
+        raise KernelgenError(f"{path} does not run as a Python interpreter", detail=detail)
+    return dict(json.loads(result.stdout))
 
 
 def _existing_python(executable: Path | str) -> Path:
@@ -361,6 +370,7 @@ def read_cuda(nvcc: Path) -> Cuda:
         full_version=facts["full_version"],
         flags=tuple(facts["flags"]),
         max_gcc=facts["max_gcc"],
+        random_seed=facts["random_seed"],
     )
 
 
@@ -374,6 +384,7 @@ def _cuda_facts(nvcc: Path) -> dict[str, Any]:
         raise KernelgenError(f"{nvcc} does not run as nvcc", detail=said)
     home = Path(os.path.normpath(top.group(1)))
     real = home / "bin" / "nvcc"
+    # a toolkit's include and lib64 are often links to those of its target
     targets = [home / "targets" / f"{machine()}-linux", home / "targets" / "sbsa-linux"]
     includes = [d / "include" for d in (home, *targets) if (d / "include" / "cuda_runtime.h").is_file()]
     includes += [d / "cccl" for d in includes if (d / "cccl").is_dir()]
@@ -389,6 +400,7 @@ def _cuda_facts(nvcc: Path) -> dict[str, Any]:
         "lib": str(lib) if lib else "",
         "flags": extra,
         "max_gcc": _max_gcc(includes),
+        "random_seed": "--frandom-seed" in (usage.stdout if (usage := _run([nvcc, "--help"])) else ""),
     }
 
 
@@ -436,7 +448,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def _cached(kind: str, path: Path, probe: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
     """Run a probe once for each state of a program, known by path, size and time of its link and target."""
     stat, link = path.stat(), path.lstat()
-    key = f"{path}|{path.resolve()}|{stat.st_mtime_ns}|{stat.st_size}|{link.st_mtime_ns}|3"
+    key = f"{path}|{path.resolve()}|{stat.st_mtime_ns}|{stat.st_size}|{link.st_mtime_ns}|4"
     store = user_cache() / f"probe-{kind}.json"
     try:
         known = json.loads(store.read_text("utf-8"))
