@@ -115,14 +115,28 @@ def test_a_new_version_gets_its_own_branch(hub: Hub, kernel: KernelProject) -> N
     ]
 
 
+class Recorder:
+    """Keeps what a progress display would show."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, int | None, str]] = []
+
+    def advance(self, done: int, total: int | None, what: str) -> None:
+        self.steps.append((done, total, what))
+
+    def note(self, text: str) -> None:
+        raise AssertionError(text)
+
+
 def test_progress_counts_every_byte(hub: Hub, kernel: KernelProject) -> None:
-    seen: list[tuple[str, int, int]] = []
-    project = kernel.build()
-    publish(project, CREATE, progress=lambda *step: seen.append(step))
+    seen = Recorder()
+    publish(kernel.build(), CREATE, progress=seen)
     sizes = [p.stat().st_size for p in (kernel.root / "build").rglob("*") if p.is_file()]
     total = sum(sizes) + len("# times it\n")
-    sending = [step for step in seen if step[0] == "sending files"]
-    assert sending == [("sending files", 0, total), ("sending files", total, total)]
+    assert [s for s in seen.steps if s[2] == "sending files"] == [
+        (0, total, "sending files"),
+        (total, total, "sending files"),
+    ]
 
 
 def test_legacy_builds_on_main_do_not_leak_into_a_version(hub: Hub, kernel: KernelProject) -> None:
@@ -245,6 +259,13 @@ def test_stale_builds_are_refused(hub: Hub, kernel: KernelProject) -> None:
 def test_builds_of_uncommitted_sources_are_refused(hub: Hub, kernel: KernelProject) -> None:
     kernel.build(dirty=True)
     assert "it was built from sources that were not committed" in refused(hub, kernel).what
+
+
+def test_builds_with_a_development_namespace_are_refused(hub: Hub, kernel: KernelProject) -> None:
+    kernel.build()
+    path = kernel.root / "build/torch-cpu/metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "id": "dev_scale_add"}))
+    assert "fixed namespace 'dev_scale_add'" in refused(hub, kernel).what
 
 
 def test_builds_of_another_version_are_refused(hub: Hub, kernel: KernelProject) -> None:

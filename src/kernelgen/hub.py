@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.hf_api import GitRefs, RepoFile
 
+    from kernelgen.build import Progress
     from kernelgen.project import Project
 
-    # (what is done, done so far, of how many): bytes while files are sent, steps otherwise.
-    Progress = Callable[[str, int, int], None]
     # Judges a project and says what is wrong with it, a line each; nothing means that it passed.
     Judge = Callable[[Project], Sequence[str]]
 
@@ -173,7 +172,7 @@ def publish(
     Args:
         project: the kernel; its git tree must be clean and its variants built from it.
         options: see `PublishOptions`.
-        progress: called as the work goes on.
+        progress: told of the work as it goes on: bytes while files are sent, steps otherwise.
         judge: what must find no fault before anything is sent; `kernelgen check` by default.
         confirm: shown the plan before the first write; False ends it with nothing changed.
 
@@ -184,7 +183,7 @@ def publish(
         KernelgenError: the release is refused, with every reason; or the Hub refused or could not be reached.
     """
     options = options or PublishOptions()
-    report = progress or _silent
+    report = progress or _Silent()
     shipped = release.collect(project)
     _refuse(shipped, options, judge, report)
     api = _api()
@@ -210,11 +209,11 @@ def _refuse(shipped: release.Release, options: PublishOptions, judge: Judge | No
         raise KernelgenError(
             "a pull request cannot be tagged", where="--tag", way_out="tag the release after it is merged"
         )
-    report("judging the release", 0, 1)
+    report.advance(0, 1, "judging the release")
     problems = release.refusals(shipped)
     if not problems:
         problems = list((judge or _check)(project))
-    report("judging the release", 1, 1)
+    report.advance(1, 1, "judging the release")
     if problems:
         first, *others = problems
         raise KernelgenError(
@@ -245,7 +244,7 @@ def _plan(
     project = shipped.project
     repo_id = _repo_id(project, options)
     branch = _branch(project, options)
-    report(f"reading {repo_id}", 0, 1)
+    report.advance(0, 1, f"reading {repo_id}")
     warnings: list[str] = []
     user, may_write = _identity(api, repo_id, warnings)
     with _explained(f"read {repo_id}", repo_id):
@@ -283,7 +282,7 @@ def _plan(
         api=comparison,
         warnings=tuple(warnings),
     )
-    report(f"reading {repo_id}", 1, 1)
+    report.advance(1, 1, f"reading {repo_id}")
     return plan, _Work(shipped.files, rendered)
 
 
@@ -598,7 +597,7 @@ def _send(
     """Send the large files; none is visible before a commit names it, none that has arrived is sent again."""
     total = sum(operation.upload_info.size for operation in operations)
     sent = 0
-    report("sending files", 0, total)
+    report.advance(0, total, "sending files")
     for group in _groups(operations):
         with _quiet_client():
             api.preupload_lfs_files(
@@ -609,7 +608,7 @@ def _send(
                 create_pr=plan.create_pr,
             )
         sent += sum(operation.upload_info.size for operation in group)
-        report("sending files", sent, total)
+        report.advance(sent, total, "sending files")
 
 
 def _groups(operations: Iterable[CommitOperationAdd]) -> Iterator[list[CommitOperationAdd]]:
@@ -696,8 +695,14 @@ def _api() -> HfApi:
     return HfApi(library_name="kernelgen", library_version=__version__)
 
 
-def _silent(_what: str, _done: int, _total: int) -> None:
-    pass
+class _Silent:
+    """Progress that nobody looks at."""
+
+    def advance(self, done: int, total: int | None, what: str) -> None:
+        """Show nothing."""
+
+    def note(self, text: str) -> None:
+        """Show nothing."""
 
 
 @contextmanager

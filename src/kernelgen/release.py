@@ -182,12 +182,16 @@ def _conflicts(project: Project) -> list[str]:
 
 
 def _variant(project: Project, variant: BuiltVariant) -> list[str]:
+    from kernelgen import package
+
     metadata = variant.metadata
     problems = [
         f"its {key} is {metadata.get(key)!r}, but build.toml says {wanted!r}: build again"
         for key, wanted in (("name", project.name), ("version", project.version))
         if metadata.get(key) != wanted
     ]
+    if not problems and (reason := package.unpublishable(variant.path)):
+        problems.append(reason)
     provenance = metadata.get("provenance")
     kernel = provenance.get("kernel") if isinstance(provenance, dict) else None
     if not isinstance(kernel, dict) or not kernel.get("commit"):

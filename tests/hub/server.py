@@ -417,7 +417,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"name": name, "fullname": name, "avatarUrl": "", "trustedKernelPublisher": trusted})
 
     def _validate_yaml(self) -> None:
-        import yaml  # type: ignore[import-untyped]
+        import yaml
 
         content = self._json()["content"]
         match = re.match(r"---\r?\n(.*?)\r?\n---", content, re.DOTALL)
