@@ -871,7 +871,8 @@ def input_states(project: Project, options: BuildOptions) -> dict[str, Any]:
         "KERNELGEN_CACHE",
     )
     here = Path(kernelgen.__file__).parent
-    own = [*here.glob("*.py"), *(here / "data").iterdir()]
+    modules = ("build", "graph", "package", "project", "toolchain", "variants")
+    own = [*(here / f"{m}.py" for m in modules), *(here / "data").iterdir()]
     return {
         "files": states,
         "environment": {n: os.environ.get(n) for n in names},

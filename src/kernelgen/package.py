@@ -222,11 +222,16 @@ def _normalised(unit: Unit, mirror: Path, scratch: Path, number: int, *, debug: 
 
 
 def _unique_id(project: Project, plan: Plan, objects: Sequence[Path]) -> str:
-    """Twelve hexadecimal digits of what the variant is made of."""
+    """Twelve hexadecimal digits of what the variant is made of.
+
+    The sources count beside the objects, so that an edit that compiles to the same code has an id of its own.
+    """
     digest = hashlib.sha256(f"{plan.variant.name}\0{plan.link}\0{plan.archs}\0".encode())
     for unit, path in zip(plan.units, objects, strict=True):
         digest.update(f"{unit.source}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
+    for name in project.listed_files():
+        digest.update(f"{name}\0".encode() + hashlib.sha256((project.root / name).read_bytes()).digest())
     digest.update(_python_digest(project))
     return digest.hexdigest()[:12]
 

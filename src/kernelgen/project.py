@@ -326,15 +326,14 @@ class _Reader:
         if not isinstance(value, dict):
             self.add(path, f"must be a table, not {_said(value)}")
             return {}
-        for key in value.keys() - spec.keys():
-            meant = nearest(key, set(spec))
-            self.add(
-                f"{path}.{key}",
-                f"unknown key; [{path}] takes: {', '.join(sorted(spec))}",
-                meant and f"did you mean {meant!r}?",
-            )
+        misspelt = set()
+        for key in sorted(value.keys() - spec.keys()):
+            meant = nearest(key, spec.keys() - value.keys())
+            misspelt.add(meant)
+            way_out = f"did you mean {meant!r}?" if meant else None
+            self.add(f"{path}.{key}", f"unknown key; [{path}] takes: {', '.join(sorted(spec))}", way_out)
         for key, kind in spec.items():
-            if kind.endswith("!") and key not in value:
+            if kind.endswith("!") and key not in value and key not in misspelt:
                 self.add(f"{path}.{key}", f"the key {key!r} is required in [{path}]")
         return {
             key: self._value(f"{path}.{key}", item, spec[key].rstrip("!"))
