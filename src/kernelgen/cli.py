@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelgen import __version__
+from kernelgen import __version__, console
 from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from kernelgen.build import BuildOptions, BuiltVariant
+    from kernelgen.project import Project
     from kernelgen.update import Report
 
 app = typer.Typer(
@@ -32,27 +33,8 @@ def main() -> None:
     try:
         app()
     except KernelgenError as error:
-        _show(error)
+        console.show_error(error)
         sys.exit(1)
-
-
-def _console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
-
-
-def _show(error: KernelgenError) -> None:
-    from rich.text import Text
-
-    console = _console(stderr=True)
-    console.print(Text("error: ", style="bold red") + Text(error.what))
-    if error.where:
-        console.print(Text("   at: ", style="dim") + Text(error.where))
-    if error.detail:
-        console.print(Text(error.detail))
-    if error.way_out:
-        console.print(Text("  fix: ", style="bold green") + Text(error.way_out))
 
 
 def _version(value: bool) -> None:
@@ -132,13 +114,13 @@ def new(
         commit=commit,
         template_source=template,
     )
-    console = _console()
+    out = console.make()
     count = len(made.answers["ops"])
     operators = "one operator" if count == 1 else f"{count} operators"
     backend_names = " and ".join(made.answers["backends"])
-    console.print(f"Made [bold]{path}[/bold]: {operators} for {backend_names}, {made.answers['abi']} ABI.")
-    console.print(f"First commit {made.commit}." if made.commit else f"Note: {made.note}.")
-    console.print(f"\nNext:\n  cd {path}\n  kernelgen build\n  kernelgen test")
+    out.print(f"Made [bold]{path}[/bold]: {operators} for {backend_names}, {made.answers['abi']} ABI.")
+    out.print(f"First commit {made.commit}." if made.commit else f"Note: {made.note}.")
+    out.print(f"\nNext:\n  cd {path}\n  kernelgen build\n  kernelgen test")
 
 
 operators = typer.Typer(no_args_is_help=True, help="The operators of a project: add, list, remove.")
@@ -238,34 +220,197 @@ def rename(
     _report(updates.rename(project, name, dry_run=dry_run), dry_run=dry_run)
 
 
+Folder = Annotated[Path, typer.Argument(help="The project.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Python = Annotated[
+    Path | None, typer.Option(help="Interpreter whose torch is built for and that loads the kernel.")
+]
+Arch = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="CUDA architecture, 9.0 or 12.0+PTX. Repeat for more; by default this machine's GPUs, else all."
+    ),
+]
+
+
+@app.command()
+def build(
+    project: Folder = Path(),
+    variant: Annotated[list[str] | None, typer.Option(help="A variant by name. Repeat for more.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every variant that the project should have.")] = False,
+    backend: Annotated[list[str] | None, typer.Option(help="Only this backend. Repeat for more.")] = None,
+    arch: Arch = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(help="Fixed torch.ops namespace, for development; such a build is not publishable."),
+    ] = None,
+    python: Python = None,
+    cuda_home: Annotated[Path | None, typer.Option(help="CUDA toolkit.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Compilers at once (MAX_JOBS).")
+    ] = None,
+    keep_going: Annotated[bool, typer.Option("--keep-going", "-k", help="Go on after a failure.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show commands and warnings.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="With debug information, not optimised.")] = False,
+    local_only: Annotated[
+        bool, typer.Option("--local-only", help="Accept objects that other machines may not load.")
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Download nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compile into build/<variant>/, in the Hub's layout. Nothing is compiled that is up to date.
+
+    \b
+    kernelgen build
+    kernelgen build --backend cuda --arch 9.0 --arch 12.0+PTX
+    kernelgen build --variant torch213-cxx11-cu130-x86_64-linux
+    """
+    from kernelgen.build import BuildOptions
+
+    options = BuildOptions(
+        variants=tuple(variant or ()),
+        all=every,
+        backends=tuple(backend or ()),
+        archs=tuple(arch or ()),
+        namespace=namespace,
+        python=python,
+        cuda_home=cuda_home,
+        jobs=jobs,
+        verbose=verbose,
+        debug=debug,
+        keep_going=keep_going,
+        local_only=local_only,
+        offline=offline,
+    )
+    built = _build(_load(project), options)
+    if as_json:
+        typer.echo(json.dumps([asdict(one) | {"path": str(one.path)} for one in built], indent=2))
+        return
+    out = console.make()
+    for one in built:
+        archs = f" ({', '.join(one.archs)})" if one.archs else ""
+        out.print(f"{'up to date' if one.fresh else 'built':10} build/{one.name}{archs}", markup=False)
+        for note in one.notes:
+            out.print(f"           {note}", markup=False)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def test(
+    context: typer.Context,
+    project: Root = Path(),
+    python: Python = None,
+    arch: Arch = None,
+) -> None:
+    """Build if anything changed, then run the project's tests through the kernels loader, offline.
+
+    What kernelgen does not know goes on to pytest: kernelgen test -k compile -x
+    """
+    from kernelgen import run
+    from kernelgen.build import BuildOptions
+
+    loaded = _load(project)
+    _build(loaded, BuildOptions(python=python, archs=tuple(arch or ())))
+    raise typer.Exit(run.run_tests(loaded, context.args, python=python))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(
+    context: typer.Context,
+    project: Root = Path(),
+    python: Python = None,
+    arch: Arch = None,
+) -> None:
+    """Build if anything changed, then run the project's benchmark; other arguments go on to it."""
+    from kernelgen import run
+    from kernelgen.build import BuildOptions
+
+    loaded = _load(project)
+    _build(loaded, BuildOptions(python=python, archs=tuple(arch or ())))
+    raise typer.Exit(run.run_benchmark(loaded, context.args, python=python))
+
+
+@app.command()
+def doctor(project: Folder = Path(), python: Python = None, as_json: AsJson = False) -> None:
+    """Show what this machine has and lacks, each lack with the command that mends it."""
+    from kernelgen import doctor as doctors
+
+    root = project if (project / "build.toml").is_file() else None
+    rows = doctors.diagnose(root, python=python)
+    if as_json:
+        typer.echo(json.dumps([row.as_json() for row in rows], indent=2))
+    else:
+        console.table(
+            ("subject", "verdict", "found", "mend"),
+            [(r.subject, r.verdict, r.found, r.mend or "") for r in rows],
+        )
+    raise typer.Exit(1 if doctors.worst(rows) == "error" else 0)
+
+
+@app.command()
+def clean(
+    project: Folder = Path(),
+    release: Annotated[bool, typer.Option("--release", help="Leave what a release ships.")] = False,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Also the toolchains that all projects share.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Remove what is not source."""
+    from kernelgen import clean as cleaning
+
+    done = cleaning.clean(project.resolve(), release=release, cache=cache, dry_run=dry_run)
+    out = console.make()
+    for item in done.removed:
+        out.print(f"{'would remove' if dry_run else 'removed'} {item.path} ({item.why})", markup=False)
+    for kept in done.kept:
+        out.print(f"kept {kept.path}: {kept.why}", markup=False)
+
+
+def _load(path: Path) -> Project:
+    """A project, without unresolved conflicts of an update."""
+    from kernelgen import update as updates
+    from kernelgen.project import Project
+
+    project = Project.load(path)
+    updates.refuse_conflict_marks(project.root)
+    return project
+
+
+def _build(project: Project, options: BuildOptions) -> list[BuiltVariant]:
+    from kernelgen.build import build as build_project
+
+    with console.bar() as bar:
+        return build_project(project, options, bar)
+
+
 def _report(report: Report, *, dry_run: bool) -> None:
     """What an update did, file by file; conflicts end the command with exit status 1."""
-    console = _console()
+    out = console.make()
     if dry_run:
         typer.echo(report.diff, nl=False)
     if report.is_empty:
-        console.print("Nothing to do.")
+        out.print("Nothing to do.")
         return
     step = "" if report.current == report.target else f" {report.current} -> {report.target}"
-    console.print(f"{'Would update' if dry_run else 'Updated'}{step}")
+    out.print(f"{'Would update' if dry_run else 'Updated'}{step}")
     for word, paths in (("add", report.added), ("change", report.changed), ("remove", report.removed)):
         for path in paths:
-            console.print(f"  {word:7} {path}", markup=False)
+            out.print(f"  {word:7} {path}", markup=False)
     for old, new_path in report.moved:
-        console.print(f"  move    {old} -> {new_path}", markup=False)
+        out.print(f"  move    {old} -> {new_path}", markup=False)
     for kept in report.kept:
-        console.print(f"  keep    {kept.path}: {kept.reason}", markup=False)
+        out.print(f"  keep    {kept.path}: {kept.reason}", markup=False)
     for name, value in report.new_answers.items():
-        console.print(f"  new question {name}: answered {value!r}", markup=False)
+        out.print(f"  new question {name}: answered {value!r}", markup=False)
     for conflict in report.conflicts:
-        console.print(f"  [bold red]conflict[/bold red] {conflict.path}")
+        out.print(f"  [bold red]conflict[/bold red] {conflict.path}")
         for place in conflict.places:
-            console.print(f"    line {place.line}", markup=False)
+            out.print(f"    line {place.line}", markup=False)
     if report.conflicts:
-        console.print("Decide each, then `git add` the files; or `kernelgen update --abort`.", markup=False)
+        out.print("Decide each, then `git add` the files; or `kernelgen update --abort`.", markup=False)
         raise typer.Exit(1)
     if not dry_run:
-        console.print("Staged. Look at it (git diff --cached), then commit it.", markup=False)
+        out.print("Staged. Look at it (git diff --cached), then commit it.", markup=False)
 
 
 def _commas(text: str | None) -> list[str] | None:
