@@ -33,30 +33,37 @@ inline float float_from_bits(uint32_t bits) {
   return value;
 }
 
-// The host conversions choose between finished values rather than between paths, so that compilers
-// turn a loop over them into vector code, and none of them touches a float subnormal, which
-// processors handle slowly or, with denormals switched off, as zero.
+/// `condition ? yes : no` without a branch, and without leave to skip computing either one.
+inline uint32_t select(bool condition, uint32_t yes, uint32_t no) {
+  return no ^ ((yes ^ no) & -uint32_t(condition));
+}
+
+// The host conversions choose between finished values, so that compilers turn loops over them into
+// vector code for every processor. None touches a float subnormal, which is slow on some and zero
+// with denormals off.
 
 inline float half_to_float(uint16_t half) {
-  const uint32_t sign = uint32_t(half & 0x8000u) << 16;
   const uint32_t magnitude = half & 0x7fffu;
+  const uint32_t sign = uint32_t(half & 0x8000u) << 16;
   // Exponents of half and float differ by 112. Adding 224 sends half's infinity and NaN to float's;
   // the multiplication takes the other 112 back and leaves both of them alone.
   const float normal = float_from_bits((magnitude << 13) + (224u << 23)) * 0x1p-112f;
   // A subnormal counts units of 2^-24, which is the last place of a float in [0.5, 1).
   const float subnormal = float_from_bits(magnitude + 0x3f000000u) - 0.5f;
-  return float_from_bits(float_bits(magnitude < 0x0400u ? subnormal : normal) | sign);
+  const bool is_subnormal = (half & 0x7c00u) == 0;
+  return float_from_bits(select(is_subnormal, float_bits(subnormal), float_bits(normal)) | sign);
 }
 
 inline uint16_t half_from_float(float value) {
   const uint32_t bits = float_bits(value);
   const uint32_t magnitude = bits & 0x7fffffffu;
+  const float absolute = float_from_bits(magnitude);
   const uint32_t normal = (magnitude - (112u << 23) + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
   // The addition rounds to units of 2^-24, as above.
-  const uint32_t subnormal = float_bits(float_from_bits(magnitude) + 0.5f) - 0x3f000000u;
-  uint32_t half = magnitude < 0x38800000u ? subnormal : normal;  // below 2^-14
-  half = magnitude >= 0x47800000u ? 0x7c00u : half;              // 2^16 and above: infinity
-  half = magnitude > 0x7f800000u ? 0x7e00u | (bits >> 13 & 0x1ffu) : half;  // NaN, made quiet
+  const uint32_t subnormal = float_bits(absolute + 0.5f) - 0x3f000000u;
+  uint32_t half = select(absolute < 0x1p-14f, subnormal, normal);
+  half = select(absolute < 0x1p16f, half, 0x7c00u);  // infinity, and for now NaN
+  half = select(value == value, half, 0x7e00u);
   return uint16_t(half | (bits >> 16 & 0x8000u));
 }
 
@@ -66,9 +73,9 @@ inline float bfloat16_to_float(uint16_t bfloat16) {
 
 inline uint16_t bfloat16_from_float(float value) {
   const uint32_t bits = float_bits(value);
-  const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-  const uint32_t quiet_nan = bits >> 16 | 0x0040u;
-  return uint16_t((bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded);
+  const uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+  const uint32_t quiet_nan = bits | 0x00400000u;
+  return uint16_t(select(value == value, rounded, quiet_nan) >> 16);
 }
 
 }  // namespace scalar

@@ -1,0 +1,31 @@
+#pragma once
+
+// What the CPU kernels share. Their loops are plain ones, which the compiler turns into vector
+// code.
+
+#include <cstdint>
+
+#include "scalar.h"
+
+/// Makes GCC compile a function once for each of these levels of x86-64. The loader then picks the
+/// best that the processor has. Elsewhere there is one version, for the compiler's target.
+#if defined(__x86_64__) && !defined(__clang__)
+#define FOR_EVERY_LEVEL \
+  __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define FOR_EVERY_LEVEL
+#endif
+
+namespace img2gray::cpu {
+
+/// How many pixels of a 16-bit type are held as floats at a time: few, so that the loops that do
+/// not touch memory are short, and memory is never idle for long.
+constexpr int64_t kBlock = 192;
+
+/// 16-bit floats to float and back, many at once. `T` is Half or BFloat16.
+template <typename T>
+void widen(const T* from, float* to, int64_t count);
+template <typename T>
+void narrow(const float* from, T* to, int64_t count);
+
+}  // namespace img2gray::cpu
