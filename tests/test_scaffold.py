@@ -67,6 +67,11 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
         ({"kernel_name": "a"}, "'a' cannot be a kernel's name", "for example 'my-kernel'"),
         ({"kernel_name": "abc\n"}, "'abc\\n' cannot be a kernel's name", "for example 'abc'"),
         ({"kernel_name": "../x"}, "'../x' cannot be a kernel's name", "for example 'my-kernel'"),
+        (
+            {"kernel_name": "exp"},
+            "'exp' cannot be a kernel's name: C, C++, CUDA or Python has 'exp' already",
+            "for example 'exp-kernel'",
+        ),
         ({"repoid": "a/b"}, "there is no question 'repoid'", "did you mean 'repo_id'?"),
         ({"operators": []}, "there is no question 'operators'", None),
         ({"ops": "f(Tensor x) -> Tensor"}, "`ops` must be a list of function schemas", None),
@@ -285,7 +290,7 @@ def test_the_readers_of_schemas_agree(repository: Path, tmp_path: Path) -> None:
 
     ops = [
         "f(Tensor x, Tensor(a!) y, Tensor? b=None, Tensor(c!)? d=None) -> Tensor",
-        'g.out(Tensor[] xs, Tensor?[] ys, int[2] k=[1, 2], int[]? z=None, *, str m="a,b(]") -> (Tensor u, Tensor[] v)',
+        'g.out(Tensor[] xs, Tensor?[] ys, int[2] k=[1, 2], int[]? z=None, *, str m="a,b(]") -> (Tensor, Tensor[])',
         "h(Tensor x, Scalar s=1, float f=-1e-05, bool b=True, SymInt n=3, ScalarType t=6) -> Tensor",
     ]
     (tmp_path / "t" / "template").mkdir(parents=True)

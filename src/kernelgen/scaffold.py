@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import keyword
 import os
 import re
 import tempfile
@@ -129,18 +130,35 @@ def check_answers(answers: Mapping[str, Any], *, known: frozenset[str] | None) -
                 where="--data",
                 way_out=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}",
             )
-    kernel_name = str(answers.get("kernel_name", ""))
-    if not re.fullmatch(KERNEL_NAME, kernel_name):
-        better = re.sub(r"[^a-z0-9]+", "-", kernel_name.lower()).strip("-")
-        raise KernelgenError(
-            f"{kernel_name!r} cannot be a kernel's name",
-            detail="  two or more of a-z, 0-9 and dashes; a letter first, no dash last",
-            where="kernel_name",
-            way_out=f"for example {better if re.fullmatch(KERNEL_NAME, better) else 'my-kernel'!r}",
-        )
+    check_kernel_name(str(answers.get("kernel_name", "")))
     ops = answers.get("ops")
     if ops is not None:
         check_operators(ops, answers)
+
+
+def check_kernel_name(name: str) -> None:
+    """Refuse a name that is none to kernel-builder, or that C++ could not have as a namespace.
+
+    Raises:
+        KernelgenError: with a name that would do.
+    """
+    if not re.fullmatch(KERNEL_NAME, name):
+        better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        raise KernelgenError(
+            f"{name!r} cannot be a kernel's name",
+            where="kernel_name",
+            detail="  two or more of a-z, 0-9 and dashes; a letter first, no dash last",
+            way_out=f"for example {better if re.fullmatch(KERNEL_NAME, better) else 'my-kernel'!r}",
+        )
+    text = (Path(__file__).parent / "data" / "global_names.txt").read_text("utf-8")
+    taken = {word for line in text.splitlines() if not line.startswith("#") for word in line.split()}
+    python_name = name.replace("-", "_")
+    if python_name in taken or keyword.iskeyword(python_name):
+        raise KernelgenError(
+            f"{name!r} cannot be a kernel's name: C, C++, CUDA or Python has {python_name!r} already",
+            where="kernel_name",
+            way_out=f"for example '{name}-kernel'",
+        )
 
 
 def check_operators(ops: object, answers: Mapping[str, Any]) -> list[str]:
