@@ -29,6 +29,7 @@ from kernelgen import graph, package, variants
 from kernelgen.errors import KernelgenError
 from kernelgen.graph import Plan, Settings
 from kernelgen.toolchain import (
+    SYSTEM_NVCC,
     Cuda,
     Installed,
     Toolchain,
@@ -889,7 +890,7 @@ def _tool_states(options: BuildOptions) -> dict[str, Any]:
         "torch": installed.torch and installed.torch / "version.py",
         "tvm-ffi": installed.tvm_ffi,
         "nvcc": shutil.which("nvcc"),
-        "cuda": "/usr/local/cuda/bin/nvcc",
+        "cuda": SYSTEM_NVCC,
         "cxx": shutil.which(os.environ.get("CXX") or "g++"),
         "launcher": _launcher(),
     }

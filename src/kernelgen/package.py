@@ -62,7 +62,7 @@ def resource(name: str) -> str:
 def compat_archive(host: HostCompiler, standard: str = "20") -> Path:
     """The archive of compatibility objects for a compiler, from the user's cache or made now (about 2 s)."""
     texts = {name: resource(name) for name in ("compat.c", "compat.cpp")}
-    identity = "\0".join((str(host.cxx), host.kind, host.version, host.target, standard, *texts.values()))
+    identity = "\0".join((str(host.cxx), host.version, host.target, standard, *_STATIC, *texts.values()))
     key = hashlib.sha256(identity.encode()).hexdigest()[:16]
     folder = user_cache() / "compat" / key
     archive = folder / "libkernelgen_compat.a"
@@ -70,7 +70,7 @@ def compat_archive(host: HostCompiler, standard: str = "20") -> Path:
         return archive
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        made = _compile_parts(host, standard, texts, Path(work))
+        made = [*_compile_parts(host, standard, texts, Path(work)), *_static_members(host, Path(work))]
         temporary = Path(work) / "archive.a"
         run(["ar", "rcsD", temporary.name, *made], Path(work))
         temporary.replace(archive)
@@ -89,6 +89,27 @@ def _compile_parts(host: HostCompiler, standard: str, texts: Mapping[str, str], 
     with ThreadPoolExecutor(max_workers=min(4, len(os.sched_getaffinity(0)))) as pool:
         list(pool.map(lambda job: run(job[1], work), jobs))
     return [out for out, _ in jobs]
+
+
+# Files of the static libstdc++ that hold what is newer than GLIBCXX_3.4.24 and cannot be said in a header:
+# numbers as text, std::filesystem, std::pmr. Red Hat's gcc-toolset links the same things statically.
+_STATIC = (
+    "floating_from_chars.o",
+    "floating_to_chars.o",
+    "fs_dir.o",
+    "fs_ops.o",
+    "fs_path.o",
+    "memory_resource.o",
+)
+
+
+def _static_members(host: HostCompiler, work: Path) -> list[str]:
+    archive = run([str(host.cxx), "-print-file-name=libstdc++.a"], work).strip()
+    if not Path(archive).is_absolute():  # the compiler has no static library
+        return []
+    members = [m for m in _STATIC if m in run(["ar", "t", archive], work).split()]
+    run(["ar", "x", archive, *members], work)
+    return members
 
 
 def stubs(host: HostCompiler, libraries: Sequence[str]) -> Path:

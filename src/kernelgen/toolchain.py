@@ -132,6 +132,8 @@ def release(version: str) -> tuple[int, int]:
 
 # -- probes of this machine
 
+SYSTEM_NVCC = Path("/usr/local/cuda/bin/nvcc")
+
 
 def machine() -> str:
     """This machine's processor as variant names spell it: x86_64 or aarch64."""
@@ -344,7 +346,7 @@ def _digits(text: str) -> list[int]:
 def _nvcc_candidates(installed: Installed | None) -> Iterator[Path]:
     if found := shutil.which("nvcc"):
         yield Path(found)
-    yield Path("/usr/local/cuda/bin/nvcc")
+    yield SYSTEM_NVCC
     yield from (p / "bin" / "nvcc" for p in cuda_homes())
     for site in installed.python.site_dirs if installed else ():
         pip_homes = sorted((site / "nvidia").glob("cu[0-9]*"), key=lambda p: _digits(p.name), reverse=True)
@@ -386,7 +388,8 @@ def _cuda_facts(nvcc: Path) -> dict[str, Any]:
     real = home / "bin" / "nvcc"
     # a toolkit's include and lib64 are often links to those of its target
     targets = [home / "targets" / f"{machine()}-linux", home / "targets" / "sbsa-linux"]
-    includes = [d / "include" for d in (home, *targets) if (d / "include" / "cuda_runtime.h").is_file()]
+    found = [d / "include" for d in (home, *targets) if (d / "include" / "cuda_runtime.h").is_file()]
+    includes = list({d.resolve(): d for d in reversed(found)}.values())[::-1]
     includes += [d / "cccl" for d in includes if (d / "cccl").is_dir()]
     libs = [home / "lib64", home / "lib", *(t / "lib" for t in targets)]
     lib = next((d for d in libs if (d / "libcudart.so").exists()), None)
@@ -448,7 +451,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def _cached(kind: str, path: Path, probe: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
     """Run a probe once for each state of a program, known by path, size and time of its link and target."""
     stat, link = path.stat(), path.lstat()
-    key = f"{path}|{path.resolve()}|{stat.st_mtime_ns}|{stat.st_size}|{link.st_mtime_ns}|4"
+    key = f"{path}|{path.resolve()}|{stat.st_mtime_ns}|{stat.st_size}|{link.st_mtime_ns}|5"
     store = user_cache() / f"probe-{kind}.json"
     try:
         known = json.loads(store.read_text("utf-8"))

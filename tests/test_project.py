@@ -1,0 +1,248 @@
+"""build.toml: what is accepted, what is refused, where the fault is said to be."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kernelgen.errors import KernelgenError
+from kernelgen.project import Project, detect_edition, examine, key_lines, nearest
+
+TWICE = Path(__file__).parent / "projects" / "twice"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    shutil.copytree(TWICE, tmp_path / "p")
+    return tmp_path / "p"
+
+
+def edit(root: Path, old: str, new: str) -> Path:
+    path = root / "build.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    return root
+
+
+def refusal(root: Path) -> KernelgenError:
+    with pytest.raises(KernelgenError) as caught:
+        Project.load(root)
+    return caught.value
+
+
+def upstream_accepts(root: Path) -> bool:
+    from kernels._rust import Build
+
+    try:
+        Build.open(root)
+    except Exception:  # noqa: BLE001  it raises whatever its parser does
+        return False
+    return True
+
+
+def test_a_whole_project(root: Path) -> None:
+    project = Project.load(root)
+    assert (project.name, project.python_name, project.edition) == ("twice-op", "twice_op", 5)
+    assert project.backends == ("cpu", "cuda")
+    assert project.framework.stable_abi["cpu"] == "2.11"
+    assert [c.src for c in project.components_for("cuda")] == [("csrc/twice.h", "csrc/twice.cpp", "csrc/twice.cu")]
+    assert project.listed_files("cpu") == ("csrc/twice.cpp", "csrc/twice.h", "torch-ext/torch_binding.cpp")
+    assert project.warnings == ()
+    assert upstream_accepts(root)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said", "line", "way_out"),
+    [
+        ("license =", "licence =", "general.licence: unknown key", 5, "did you mean 'license'?"),
+        ("[general.hub]", "[general.hubs]", "general.hubs: unknown key", 8, "did you mean 'hub'?"),
+        ('"csrc/twice.cu"', '"csrc/twicd.cu"', "'csrc/twicd.cu' does not exist", 32, "did you mean 'csrc/twice.cu'?"),
+        ('"csrc/twice.cu"', '"csrc/*.cu"', "patterns are not expanded", 32, None),
+        ('"csrc/twice.cu"', '"../other.cu"', "must lie inside the project", 32, None),
+        ('["cpu", "cuda"]', '["cpu", "cudda"]', "unknown backend 'cudda'", 6, "did you mean 'cuda'?"),
+        ('["cpu", "cuda"]', '["cpu"]', "'cuda' is not among general.backends", 27, 'add "cuda" to general.backends'),
+        ('["cpu", "cuda"]', "[]", "is empty", 6, None),
+        ('"twice-op"', '"Twice_Op"', "'Twice_Op' is not a kernel name", 2, "for example 'twice-op'"),
+        ("version = 1", "version = -1", "must not be negative", 3, None),
+        ("version = 1", 'version = "1"', "must be a number, not a string", 3, None),
+        ("edition = 5", "edition = 6", "edition 6 is not released yet", 4, "set edition = 5"),
+        ("edition = 5", "edition = 9", "edition 9 does not exist", 4, "set edition = 5"),
+        ('"2.11"', '"2"', "is not a version of two numbers", 12, None),
+        ("depends = []", 'depends = ["cutlas_3_6"]', "unknown dependency", 20, "did you mean 'cutlass_3_6'?"),
+        ("depends = []", "", "the key 'depends' is required", 18, None),
+        ('backend = "cpu"', 'backend = "cpu"\ncuda-flags = []', "is for backend 'cuda'", 20, None),
+        ("[torch]", "[torch-noarch]\n[torch]", "exactly one of", 1, None),
+        ('license = "Apache-2.0"', 'license = "Apache-2.0"\npython-depends = ["numpy"]', "unknown Python dep", 6, None),
+    ],
+)  # fmt: skip
+def test_faults_are_placed(root: Path, old: str, new: str, said: str, line: int, way_out: str | None) -> None:
+    error = refusal(edit(root, old, new))
+    assert said in error.what
+    assert error.where == f"{root / 'build.toml'}:{line}"
+    if way_out:
+        assert error.way_out == way_out
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("license =", "licence ="),
+        ('["cpu", "cuda"]', '["cpu", "cudda"]'),
+        ('"twice-op"', '"Twice_Op"'),
+        ("version = 1", "version = -1"),
+        ("edition = 5", "edition = 6"),
+        ('"2.11"', '"2"'),
+        ("depends = []", 'depends = ["cutlas_3_6"]'),
+        ("depends = []", ""),
+        ('backend = "cpu"', 'backend = "cpu"\ncuda-flags = []'),
+        ("[torch]", "[torch-noarch]\n[torch]"),
+    ],
+)
+def test_what_kernel_builder_refuses_is_refused(root: Path, old: str, new: str) -> None:
+    edit(root, old, new)
+    assert not upstream_accepts(root)
+    refusal(root)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("edition = 5\n", ""),
+        ('stable-abi = "2.11"', 'stable-abi = { cpu = "2.11" }'),
+        ('stable-abi = "2.11"', 'pyext = ["py", "json"]\nminver = "2.9"\ncxx-flags = ["-DX"]'),
+        ("[general.hub]", '[general.cuda]\nminver = "12.6"\npython-depends = ["nvidia-cutlass-dsl"]\n[general.hub]'),
+        ('license = "Apache-2.0"', 'license = "MIT"\nupstream = "git@github.com:org/repo.git"'),
+        ('license = "Apache-2.0"', 'license = "MIT"\nkernel-depends = [{ repo-id = "a/b", version = 1 }]'),
+        ('backend = "cuda"', 'backend = "cuda"\ncuda-capabilities = ["9.0a"]\ncuda-minver = "12.8"'),
+    ],
+)
+def test_what_kernel_builder_accepts_is_accepted(root: Path, old: str, new: str) -> None:
+    edit(root, old, new)
+    assert upstream_accepts(root)
+    Project.load(root)
+
+
+def test_every_further_fault_is_in_the_detail(root: Path) -> None:
+    error = refusal(edit(edit(root, "version = 1", "version = -1"), '"2.11"', '"2"'))
+    assert error.what == "general.version: must not be negative, is -1"
+    assert error.detail is not None
+    assert "line 12: torch.stable-abi" in error.detail
+
+
+def test_broken_toml_and_no_project(root: Path, tmp_path: Path) -> None:
+    (root / "build.toml").write_text("[general\n")
+    assert refusal(root).where == f"{root / 'build.toml'}:1"
+    assert refusal(tmp_path).what == "there is no build.toml here"
+    assert "run it in" in (refusal(root / "csrc").way_out or "")
+
+
+def test_missing_package(root: Path) -> None:
+    shutil.rmtree(root / "torch-ext" / "twice_op")
+    assert refusal(root).what == "general.name: the Python package is missing: torch-ext/twice_op/__init__.py"
+
+
+def test_advice_does_not_refuse(root: Path) -> None:
+    (root / "CARD.md").unlink()
+    edit(root, '"Apache-2.0"', '"do what you want"')
+    project = Project.load(root)
+    assert [w.key for w in project.warnings] == ["general.license", "general"]
+
+
+OLD = {
+    1: """
+[general]
+name = "twice-op"
+[torch]
+src = ["torch-ext/torch_binding.cpp"]
+[kernel.twice]
+language = "cuda-hipify"
+cuda-capabilities = ["8.0"]
+depends = ["torch"]
+src = ["csrc/twice.cu"]
+""",
+    2: """
+[general]
+name = "twice-op"
+cuda-minver = "12.4"
+python-depends = ["einops", "nvidia-cutlass-dsl"]
+[torch]
+src = ["torch-ext/torch_binding.cpp"]
+[kernel.twice]
+backend = "cuda"
+depends = ["torch"]
+src = ["csrc/twice.cu"]
+""",
+    3: """
+[general]
+name = "twice-op"
+backends = ["cuda"]
+[general.cuda]
+minver = "12.4"
+[torch]
+src = ["torch-ext/torch_binding.cpp"]
+[kernel.twice]
+backend = "cuda"
+depends = ["torch"]
+src = ["csrc/twice.cu"]
+""",
+    4: """
+[general]
+name = "twice-op"
+version = 3
+license = "MIT"
+backends = ["cuda"]
+[torch]
+stable-abi = "2.11"
+src = ["torch-ext/torch_binding.cpp"]
+[kernel.twice]
+backend = "cuda"
+depends = ["torch"]
+src = ["csrc/twice.cu"]
+""",
+}
+
+
+@pytest.mark.parametrize("edition", OLD)
+def test_old_editions(root: Path, edition: int) -> None:
+    (root / "build.toml").write_text(OLD[edition])
+    project = Project.load(root)
+    assert project.edition == edition
+    assert project.backends == (("cuda", "rocm") if edition == 1 else ("cuda",))
+    assert project.components[0].src == ("csrc/twice.cu",)
+    assert project.cuda_minver == ("12.4" if edition in (2, 3) else None)
+    if edition == 2:
+        assert project.python_depends == {"general": ("einops",), "cuda": ("nvidia-cutlass-dsl",)}
+
+
+def test_universal_projects_of_old_editions_are_noarch(root: Path) -> None:
+    (root / "build.toml").write_text('[general]\nname = "twice-op"\nuniversal = true\n')
+    assert Project.load(root).framework.kind == "torch-noarch"
+    (root / "build.toml").write_text('[general]\nname = "twice-op"\nbackends = ["cpu"]\n')
+    project = Project.load(root)
+    assert (project.edition, project.framework.kind) == (3, "torch-noarch")
+
+
+def test_shape_tells_the_edition() -> None:
+    assert detect_edition({"general": {"name": "x", "edition": 5}}) == 5
+    assert detect_edition({"general": {"name": "x"}, "kernel": {"a": {"src": []}}}) == 1
+    assert detect_edition({"general": {"name": "x"}, "kernel": {"a": {"backend": "cuda"}}}) == 2
+
+
+def test_lines_of_keys() -> None:
+    lines = key_lines('[general]\nname = "x"\n\n[kernel."a b"]\nsrc = [\n  "k.cu",\n]\n')
+    assert lines == {"general": 1, "general.name": 2, "kernel.a b": 4, "kernel.a b.src": 5}
+
+
+def test_nearest() -> None:
+    assert nearest("cuda_flags", ["cuda-flags", "src"]) == "cuda-flags"
+    assert nearest("zzz", ["cuda-flags"]) is None
+
+
+def test_answers_are_optional(root: Path) -> None:
+    assert Project.load(root).answers == {}
+    (root / ".copier-answers.yml").write_text("kernel_name: twice-op\nops: [a]\n")
+    assert Project.load(root).answers["ops"] == ["a"]
+    assert examine(root)[1] == []

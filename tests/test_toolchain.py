@@ -1,0 +1,172 @@
+"""Probes, on trees made to look like other machines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelgen import toolchain
+from kernelgen.errors import KernelgenError
+from kernelgen.toolchain import probe_cuda, probe_host, probe_python, read_cuda, read_torch, release
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELGEN_CACHE", str(tmp_path / "cache"))
+    for name in ("CUDA_HOME", "CUDA_PATH", "CXX", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def make_torch(root: Path, version: str, cuda: str | None = None, config: str = "") -> Path:
+    folder = root / "torch"
+    (folder / "include" / "c10").mkdir(parents=True)
+    (folder / "version.py").write_text(f"__version__ = {version!r}\ncuda: Optional[str] = {cuda!r}\nhip = None\n")
+    (folder / "share/cmake/Torch").mkdir(parents=True)
+    (folder / "share/cmake/Torch/TorchConfig.cmake").write_text(config)
+    return folder
+
+
+def make_cuda(home: Path, version: str = "13.0.88", gcc: int = 15) -> Path:
+    """A toolkit whose nvcc answers as NVIDIA's does."""
+    (home / "bin").mkdir(parents=True)
+    (home / "include" / "crt").mkdir(parents=True)
+    (home / "include" / "cuda_runtime.h").touch()
+    (home / "include" / "crt" / "host_config.h").write_text(f"#if __GNUC__ > {gcc}\n#error\n#endif\n")
+    (home / "lib64").mkdir()
+    (home / "lib64" / "libcudart.so").touch()
+    nvcc = home / "bin" / "nvcc"
+    nvcc.write_text(
+        f'#!/bin/sh\ncase "$1" in --version) echo "Cuda compilation tools, V{version}";;'
+        f" --dryrun) echo '#$ TOP={home}/bin/..' >&2;; --help) echo --frandom-seed;; esac\n"
+    )
+    nvcc.chmod(0o755)
+    return nvcc
+
+
+def test_release() -> None:
+    assert [release(v) for v in ("2.9.0", "2.10.1+cu126", "2.13.0a0+git12", "13")] == [(2, 9), (2, 10), (2, 13), (13, 0)]
+    with pytest.raises(KernelgenError):
+        release("nightly")
+
+
+def test_torch_is_read_and_not_imported(tmp_path: Path) -> None:
+    torch = read_torch(make_torch(tmp_path, "2.10.1+cu126", "12.6"))
+    assert (torch.version, torch.release, torch.cuda, torch.cxx11_abi) == ("2.10.1+cu126", (2, 10), "12.6", True)
+    assert torch.lib_dir is None
+    assert not torch.has_cuda_libraries
+    old = read_torch(make_torch(tmp_path / "old", "2.5.1", None, '"-D_GLIBCXX_USE_CXX11_ABI=0"'))
+    assert (old.cuda, old.cxx11_abi) == (None, False)
+    with pytest.raises(KernelgenError, match="not a torch package"):
+        read_torch(tmp_path / "nothing")
+
+
+def test_this_interpreter_and_its_torch() -> None:
+    installed = probe_python()
+    assert installed.python.executable == Path(sys.executable)
+    assert installed.torch is not None
+    assert read_torch(installed.torch).version == _version(installed.torch)
+    assert probe_python(sys.executable) == installed
+
+
+def _version(folder: Path) -> str:
+    scope: dict[str, str] = {}
+    exec((folder / "version.py").read_text(), scope)  # noqa: S102
+    return scope["__version__"]
+
+
+def test_other_interpreters(tmp_path: Path) -> None:
+    with pytest.raises(KernelgenError, match="no interpreter"):
+        probe_python(tmp_path / "python")
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    with pytest.raises(KernelgenError, match="does not run as a Python"):
+        probe_python(broken)
+
+
+def test_host_compiler_is_probed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "g++-99"
+    fake.write_text(
+        f'#!/bin/sh\necho x >> "{tmp_path}/calls"\ncase "$1" in -dumpm*) echo x86_64-linux-gnu;; -d*) echo 99.1.0;;'
+        " *) echo 'g++ (GCC) 99.1.0';; esac\n"
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("CXX", str(fake))
+    assert (probe_host().version, probe_host().kind) == ("99.1.0", "gcc")
+    assert (tmp_path / "calls").read_text().count("x") == 3
+    os.utime(fake, (1, 1))
+    probe_host()
+    assert (tmp_path / "calls").read_text().count("x") == 6
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(KernelgenError, match="'no-such-compiler' was not found"):
+        probe_host()
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(KernelgenError, match=r"no C\+\+ compiler was found"):
+        probe_host()
+
+
+def test_cuda_through_a_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "toolkit 13"
+    nvcc = make_cuda(home)
+    wrapper = tmp_path / "bin" / "nvcc"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec "{nvcc}" "$@"\n')
+    wrapper.chmod(0o755)
+    cuda = read_cuda(wrapper)
+    assert (cuda.home, cuda.nvcc, cuda.version, cuda.full_version) == (home, nvcc, "13.0", "13.0.88")
+    assert (cuda.max_gcc, cuda.lib_dir, cuda.random_seed) == (15, home / "lib64", True)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    assert probe_cuda() == cuda
+
+
+def test_cuda_order_and_bad_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    make_cuda(first, "12.8.1")
+    make_cuda(second, "13.1.0")
+    monkeypatch.setenv("CUDA_PATH", str(first))
+    found = probe_cuda()
+    assert found and found.version == "12.8"
+    monkeypatch.setenv("CUDA_HOME", str(second))
+    found = probe_cuda()
+    assert found and found.version == "13.1"
+    found = probe_cuda(first)
+    assert found and found.version == "12.8"
+    for value, said in ((f"{first}:{second}", "not a list"), (str(tmp_path / "c"), "does not exist"), (str(tmp_path), "has no bin/nvcc")):  # fmt: skip
+        monkeypatch.setenv("CUDA_HOME", value)
+        with pytest.raises(KernelgenError, match=said):
+            probe_cuda()
+
+
+@pytest.mark.parametrize("place", ["nvidia/cu13", "nvidia/cuda_nvcc"])
+def test_cuda_from_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    make_cuda(tmp_path / "site" / place)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(toolchain, "cuda_homes", list)
+    monkeypatch.setattr(toolchain, "SYSTEM_NVCC", tmp_path / "none")
+    python = toolchain.Python(Path(sys.executable), "3.11.0", None, (tmp_path / "site",))
+    found = probe_cuda(None, toolchain.Installed(python, None, None))
+    assert found and found.home == tmp_path / "site" / place
+
+
+def test_conda_keeps_headers_under_targets(tmp_path: Path) -> None:
+    nvcc = make_cuda(tmp_path / "env")
+    target = tmp_path / "env" / "targets" / f"{toolchain.machine()}-linux"
+    target.mkdir(parents=True)
+    (tmp_path / "env" / "include").rename(target / "include")
+    found = read_cuda(nvcc)
+    assert found.include_dirs == (target / "include",)
+    assert found.flags == (f"-I{target / 'include'}",)
+
+
+def test_atomic_write_leaves_no_trace_on_failure(tmp_path: Path) -> None:
+    toolchain.write_atomically(tmp_path / "a" / "b", "text")
+    assert (tmp_path / "a" / "b").read_text() == "text"
+    with pytest.raises(TypeError):
+        toolchain.write_atomically(tmp_path / "a" / "b", 3)  # type: ignore[arg-type]
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["b"]
