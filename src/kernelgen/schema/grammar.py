@@ -7,6 +7,7 @@ declares a type variable, `complex y=1.5` is 1.5j), this one refuses and says wh
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -208,6 +209,12 @@ class Argument:
         default = f"={self.default.canonical}" if self.default else ""
         return f"{_aliased(self.type, self.alias)} {self.name}{default}"
 
+    @property
+    def text(self) -> str:
+        """As `str`, with the default as it was written."""
+        default = f"={self.default.text}" if self.default else ""
+        return f"{_aliased(self.type, self.alias)} {self.name}{default}"
+
 
 @dataclass(frozen=True)
 class Return:
@@ -231,11 +238,22 @@ class Schema:
     returns: tuple[Return, ...]
 
     def __str__(self) -> str:
+        return self._print({argument.name: str(argument) for argument in self.arguments})
+
+    @property
+    def text(self) -> str:
+        """As `str`, with its defaults as they were written.
+
+        `str` has PyTorch's text for them, where `1e-5` is `1.0000000000000001e-05` and `float16` is `5`.
+        """
+        return self._print({argument.name: argument.text for argument in self.arguments})
+
+    def _print(self, arguments: dict[str, str]) -> str:
         parts: list[str] = []
         for argument in self.arguments:
             if argument.kwarg_only and "*" not in parts:
                 parts.append("*")
-            parts.append(str(argument))
+            parts.append(arguments[argument.name])
         returns = ", ".join(map(str, self.returns))
         if len(self.returns) != 1:
             returns = f"({returns})"
@@ -256,7 +274,7 @@ class Schema:
             its alias, and "default" the text as it was written or None.
         """
         return {
-            "schema": str(self),
+            "schema": self.text,
             "name": self.name,
             "overload": self.overload,
             "arguments": [
@@ -449,7 +467,11 @@ class _Reader:
 
     def _refuse_name(self, token: _Token, reason: str | None, what: str, way_out: str) -> None:
         if reason:
-            self.fail(token.start, f"An {what} cannot be called {token.text!r}: it is {reason}", way_out)
+            self.fail(
+                token.start,
+                f"{'A' if what == 'return' else 'An'} {what} cannot be called {token.text!r}: it is {reason}",
+                way_out,
+            )
 
     # --- Arguments and returns ---
 
@@ -510,7 +532,10 @@ class _Reader:
                 if self.now.kind == "end":
                     self.fail(self.now.start, "The returns have no end", "close them with ')'")
                 self.expect(",", "separate returns with commas")
+            place = self.now.start
             returns.append(self._return())
+            if returns[-1].name and returns[-1].name in [returned.name for returned in returns[:-1]]:
+                self.fail(place, f"Two returns are called {returns[-1].name!r}", "rename one")
         return returns
 
     def _return(self) -> Return:
@@ -586,6 +611,9 @@ class _Reader:
             self.fail(token.start, f"{name!r} is no type", f"write {_SUGGESTIONS[name]}")
         if name in _NO_TYPES:
             self.fail(token.start, f"{name!r} is no type that a kernel takes or gives", _NO_TYPES[name])
+        close = difflib.get_close_matches(name, BASES, n=1, cutoff=0.7)
+        if close:
+            self.fail(token.start, f"{name!r} is no type", f"write {close[0]}")
         variable = (
             " (PyTorch would read it as a variable that stands for any type)" if name[0].islower() else ""
         )
@@ -687,10 +715,12 @@ class _Reader:
             if values:
                 self.expect(",", "separate the list's values with commas, and close it with ']'")
             values.append(self._value(type_))
-        if type_.size is not None and values and len(values) != type_.size:
+        # A length of 1 only says that one value may stand for a list, as PyTorch's own schemas use it.
+        exact = type_.size is not None and (type_.size > 1 or type_.base == "bool")
+        if exact and values and len(values) != type_.size:
             self.fail(
                 place,
-                f"The default has {len(values)} values, and {type_} has {type_.size}",
+                f"{type_} has {type_.size} values, and its default has {len(values)}",
                 "write one value for each, or one without brackets",
             )
         return tuple(values)
@@ -903,11 +933,6 @@ class _Reader:
                 "The operator returns nothing and writes to nothing, so PyTorch may leave its calls out",
                 'return a Tensor, or mark what is written to, such as "Tensor(a!) out"',
             )
-        seen: set[str] = set()
-        for returned in returns:
-            if returned.name and returned.name in seen:
-                self.fail(place, f"Two returns are called {returned.name!r}", "rename one")
-            seen.add(returned.name)
 
 
 def _sentence(text: str) -> str:

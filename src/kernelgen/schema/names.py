@@ -14,7 +14,7 @@ _PYTHON = """
     False None True and as assert async await break class continue def del elif else except finally
     for from global if import in is lambda nonlocal not or pass raise return try while with yield
 """
-# Words that PyTorch's schema reader (torch/csrc/jit/frontend/lexer.h) keeps beside the keywords of Python.
+# Words that PyTorch's schema reader (torch/csrc/jit/frontend/lexer.h) keeps beside Python's keywords.
 _SCHEMA = "Ellipsis NoneType"
 # C++20 with its alternative operators, and what is on its way in.
 _CPP = """
@@ -28,20 +28,47 @@ _CPP = """
     volatile wchar_t while xor xor_eq
 """
 _CUDA = "blockDim blockIdx dim3 gridDim threadIdx warpSize cudaError_t cudaStream_t"
-# Macros of the C and C++ headers, of g++'s GNU dialect and of PyTorch that are not written in capitals alone.
+# Macros of the C and C++ headers and of g++'s GNU dialect that are not written in capitals.
 _MACROS = """
-    assert errno linux major makedev math_errhandling minor offsetof setjmp sigsetjmp stderr stdin
-    stdout unix va_arg va_copy va_end va_start
+    alloca assert assert_perror be16toh be32toh be64toh errno htobe16 htobe32 htobe64 htole16 htole32
+    htole64 isascii issubnormal le16toh le32toh le64toh linux major makedev math_errhandling minor
+    offsetof sa_handler sa_sigaction sched_priority setjmp sigev_notify_attributes
+    sigev_notify_function sigmask sigsetjmp stderr stdin stdout strdupa strndupa timeradd timerclear
+    timercmp timerisset timersub toascii unix va_arg va_copy va_end va_start
 """
-# Macros in capitals that are short enough to look like a name.
-_CAPITALS = re.compile(r"[A-Z][A-Z0-9_]*[A-Z0-9]")
-_CAPITALS_FREE = frozenset({"LU", "QR", "QK", "QKV"})
-_CPP_NAMES = "at c10 int8_t int16_t int32_t int64_t size_t std uint8_t uint16_t uint32_t uint64_t"
+_MACRO_SHAPES = re.compile(
+    r"""E[A-Z0-9]{2,} | SIG[A-Z0-9]+ | W(CONT|EOF|EXIT|IF|NO|STOP|TERM|UN)[A-Z]* | S?NAN[A-Z0-9]*
+    | BUFSIZ | CHECK | CSIGNAL | CUDARTAPI | DCHECK | DLOG | INFINITY | LOG | MAXFLOAT | MINSIGSTKSZ
+    | NFDBITS | NGREG | NSIG | NULL | NZERO | VLOG | MaxTypeIndex
+    | [A-Z][A-Z0-9]*(_[A-Z0-9]+)+_? | (SYS|C10|TORCH|NV)_\w+ | M_\w+[flx\d]
+    | [LP]_(ctermid|cuserid|tmpdir|tmpnam)
+    | si_(addr|addr_lsb|arch|band|call_addr|fd|int|lower|overrun|pid|pkey|ptr|status|stime|syscall)
+    | si_(timerid|uid|upper|utime|value) | is[a-z]+_l | toascii_l | pthread_\w+""",
+    re.VERBOSE,
+)
+_CUDA_SHAPES = re.compile(r"cuda[A-Z]\w*|NV_\w+")
+_CPP_NAMES = "int8_t int16_t int32_t int64_t size_t uint8_t uint16_t uint32_t uint64_t"
 _TYPES_OF_SCALAR_H = "BFloat16 Half"
+
+# csrc/ is on the include path, so that csrc/math.h would be found for <math.h>. These are the headers
+# that a compiler may look for in the standard library, in PyTorch and in CUDA, without their ".h".
+_HEADERS = """
+    adxintrin alloca assert builtin_types channel_descriptor clog common_functions complex cpuid
+    cpuinfo ctype cublas cuda cudnn cufft curand cusolver cusparse device_atomic_functions
+    device_double_functions device_functions device_launch_parameters device_types dlfcn
+    driver_functions driver_types endian errno features fenv float fp16 fxdiv host_config
+    host_defines inttypes iso646 libintl libshm library_types limits locale malloc math
+    math_constants math_functions memory mm3dnow mm_malloc nccl nnpack nvrtc nvtx3 omp psimd pthread
+    pthreadpool quadmath sched semaphore setjmp signal sleef stdalign stdarg stdatomic stdbool
+    stddef stdint stdio stdlib stdnoreturn string strings surface_indirect_functions surface_types
+    syscall syslimits texture_indirect_functions texture_types tgmath threads time uchar unistd
+    unwind vector_functions vector_types wchar wctype xnnpack
+"""
+_HEADER_SHAPES = re.compile(r"\w*intrin|cuda_\w+|cooperative_groups\w*|sm_\d+_\w+")
 
 # What a generated Python module calls by name: a parameter or a function of that name would hide it.
 _PYTHON_USED = "Any Callable Sequence add_op_namespace_prefix bool ops torch"
-_PYTHON_TYPES = "bool bytes dict float int list object str tuple type zip"
+_PYTHON_TYPES = "bool dict list str tuple zip"
 
 _FILES = {
     "layers": "the package's `layers` module",
@@ -65,7 +92,7 @@ def _words(text: str, reason: str) -> dict[str, str]:
 
 
 _EVERYWHERE = {
-    **_words(_CPP_NAMES, "a name of C++ that generated code uses"),
+    **_words(_CPP_NAMES, "a type of C++ that generated code uses"),
     **_words(_MACROS, "a macro of the C headers"),
     **_words(_CUDA, "a name of CUDA"),
     **_words(_SCHEMA, "a word of PyTorch's schema language"),
@@ -74,6 +101,7 @@ _EVERYWHERE = {
     **_words(_PYTHON, "a keyword of Python"),
 }
 _OPERATORS = {
+    **_words(_HEADERS, "the name of a header of the compiler, PyTorch or CUDA"),
     **_words("main", "the entry point of a program"),
     **_words(_TYPES_OF_SCALAR_H, "a type of csrc/scalar.h"),
     **_words(_PYTHON_TYPES, "a type of Python that generated code uses"),
@@ -84,8 +112,8 @@ _OPERATORS = {
 _PACKAGES = {
     **_words("cpu cuda scalar", "a namespace within the generated C++"),
     **_words(
-        "kernelgen kernels ninja numpy pytest tests torch triton",
-        "the name of a package that is used beside it",
+        "at c10 kernelgen kernels ninja numpy pytest std tests torch triton",
+        "a namespace of C++ or a package that is used beside it",
     ),
 }
 
@@ -97,8 +125,10 @@ def _reserved_shape(name: str) -> str | None:
         return "reserved in C++, because it begins with an underscore and a capital"
     if name == "_":
         return "not a name that anyone could pass by keyword"
-    if _CAPITALS.fullmatch(name) and name not in _CAPITALS_FREE:
-        return "in capitals, as the macros of C headers are"
+    if _MACRO_SHAPES.fullmatch(name):
+        return "a macro of the C headers or of PyTorch, or written like one"
+    if _CUDA_SHAPES.fullmatch(name):
+        return "a name of CUDA, or written like one"
     return None
 
 
@@ -118,6 +148,8 @@ def why_not_operator(name: str) -> str | None:
     """Say why an operator cannot be called `name`, as the end of a sentence; None if it can."""
     if name.startswith("_"):
         return "not public, because it begins with an underscore"
+    if _HEADER_SHAPES.fullmatch(name):
+        return _OPERATORS["math"]
     return _EVERYWHERE.get(name) or _OPERATORS.get(name) or _reserved_shape(name)
 
 

@@ -1,0 +1,919 @@
+"""Function schemas: what is read, what is refused and how that is said, and the names that are free.
+
+torch judges the reader: what it takes, PyTorch's own reader takes and prints the same.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelgen.errors import KernelgenError
+from kernelgen.schema import (
+    Argument,
+    Return,
+    Schema,
+    Type,
+    cpp_argument_type,
+    cpp_return_type,
+    names,
+    parse,
+    python_default,
+    python_return_type,
+    python_type,
+    validate,
+)
+from kernelgen.schema.grammar import BASES, SCALAR_TYPES
+
+torch = pytest.importorskip("torch")
+
+
+# --- What is read ---
+
+
+def test_every_part_is_read() -> None:
+    schema = parse(
+        "  pool.out( Tensor x,Tensor?[]? extra, SymInt[2]  kernel=3 ,*, str mode='a, b)', Tensor(a!) out)->"
+        "(Tensor values, int[] sizes)\n"
+    )
+    assert schema.name == "pool"
+    assert schema.overload == "out"
+    assert schema.qualified_name == "pool.out"
+    x, extra, kernel, mode, out = schema.arguments
+    assert x == Argument("x", Type("Tensor"))
+    assert extra == Argument("extra", Type("Tensor", elem_optional=True, list=True, optional=True))
+    assert kernel.type == Type("SymInt", list=True, size=2)
+    assert kernel.default is not None
+    assert (kernel.default.canonical, kernel.default.text, kernel.default.value) == ("[3, 3]", "3", (3, 3))
+    assert mode.kwarg_only
+    assert mode.default is not None
+    assert mode.default.value == "a, b)"
+    assert (out.alias, out.mutable, out.kwarg_only, out.default) == ("a!", True, True, None)
+    assert schema.returns == (Return(Type("Tensor"), "values"), Return(Type("int", list=True), "sizes"))
+    assert str(schema) == (
+        'pool.out(Tensor x, Tensor?[]? extra, SymInt[2] kernel=[3, 3], *, str mode="a, b)", Tensor(a!) out)'
+        " -> (Tensor values, int[] sizes)"
+    )
+    assert schema.text == (
+        "pool.out(Tensor x, Tensor?[]? extra, SymInt[2] kernel=3, *, str mode='a, b)', Tensor(a!) out)"
+        " -> (Tensor values, int[] sizes)"
+    )
+
+
+def test_plain_values_for_the_template() -> None:
+    assert parse("f.a(Tensor(a!)? x, *, float eps=1e-5) -> (Tensor y, int)").to_json() == {
+        "schema": "f.a(Tensor(a!)? x, *, float eps=1e-5) -> (Tensor y, int)",
+        "name": "f",
+        "overload": "a",
+        "arguments": [
+            {
+                "name": "x",
+                "type": "Tensor?",
+                "base": "Tensor",
+                "optional": True,
+                "list": False,
+                "size": None,
+                "elem_optional": False,
+                "default": None,
+                "kwarg_only": False,
+                "alias": "a!",
+                "mutable": True,
+            },
+            {
+                "name": "eps",
+                "type": "float",
+                "base": "float",
+                "optional": False,
+                "list": False,
+                "size": None,
+                "elem_optional": False,
+                "default": "1e-5",
+                "kwarg_only": True,
+                "alias": "",
+                "mutable": False,
+            },
+        ],
+        "returns": [
+            {"name": "y", "type": "Tensor", "base": "Tensor", "optional": False, "list": False},
+            {"name": "", "type": "int", "base": "int", "optional": False, "list": False},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("argument", "default", "python"),
+    [
+        ("int n=-3", "-3", "-3"),
+        ("int? n=None", "None", "None"),
+        ("SymInt n=9223372036854775807", "9223372036854775807", "9223372036854775807"),
+        ("int[2] k=1", "1", "(1, 1)"),
+        ("int[2] k=[1, 2]", "[1, 2]", "(1, 2)"),
+        ("int[2] k=[]", "[]", "()"),
+        ("int[1] k=[-2, -1]", "[-2, -1]", "(-2, -1)"),
+        ("int[] k=[7]", "[7]", "(7,)"),
+        ("SymInt[3] k=0", "[0, 0, 0]", "(0, 0, 0)"),
+        ("float e=1e-5", "1.0000000000000001e-05", "1e-05"),
+        ("float e=2", "2.", "2.0"),
+        ("float e=.5", "0.5", "0.5"),
+        ("float e=1e300", "1.0000000000000001e+300", "1e+300"),
+        ("float? e=2.0", "2.", "2.0"),
+        ("float[2] e=0.5", "[0.5, 0.5]", "(0.5, 0.5)"),
+        ("bool b=True", "True", "True"),
+        ("bool[2] b=[True, False]", "[True, False]", "(True, False)"),
+        ("str s='sum'", '"sum"', '"sum"'),
+        (r"""str s='\n\\"\''""", r'''"\n\\\"\'"''', r'''"\n\\\"'"'''),
+        ('str? s=""', '""', '""'),
+        ("complex c=-1.5j", "-1.5j", "-1.5j"),
+        ("Scalar s=1", "1", "1"),
+        ("Scalar s=1.0", "1.", "1.0"),
+        ("Scalar s=True", "True", "True"),
+        ("Scalar s=-2j", "-2.j", "-2j"),
+        ("ScalarType t=float16", "5", "torch.float16"),
+        ("ScalarType t=long", "4", "torch.int64"),
+        ("ScalarType? t=15", "15", "torch.bfloat16"),
+        ("Layout l=strided", "0", "torch.strided"),
+        ("MemoryFormat m=contiguous_format", "0", "torch.contiguous_format"),
+        ("MemoryFormat m=2", "2", "torch.channels_last"),
+        ('Device d="cuda:1"', '"cuda:1"', 'torch.device("cuda:1")'),
+        ("Generator? g=None", "None", "None"),
+        ("Tensor? t=None", "None", "None"),
+        ("Tensor[]? t=None", "None", "None"),
+        ("str[]? t=None", "None", "None"),
+    ],
+)
+def test_defaults(argument: str, default: str, python: str) -> None:
+    read = parse(f"f(Tensor x, {argument}) -> Tensor").arguments[1]
+    assert read.default is not None
+    assert read.default.canonical == default
+    assert read.default.text == argument.partition("=")[2]
+    assert python_default(read) == python
+    # PyTorch's reader makes the same value of it.
+    theirs = torch._C.parse_schema(f"f(Tensor x, {argument}) -> Tensor").arguments[1].default_value
+    value = list(read.default.value) if isinstance(read.default.value, tuple) else read.default.value
+    assert str(theirs) == str(value)
+
+
+# --- What is refused ---
+
+MALFORMED = [
+    # One fault each: the schema, the text below which the caret stands, what, and the way out.
+    ("", "", "The schema is empty.", 'Write one such as "scale(Tensor x, float factor) -> Tensor".'),
+    (
+        "f",
+        "END",
+        "Expected '(' and found the end.",
+        'Put the arguments in parentheses: "f(Tensor x) -> Tensor".',
+    ),
+    ("f Tensor x -> Tensor", "Tensor x", "Expected '(' and found 'Tensor'.", None),
+    ("f(Tensor x -> Tensor", "->", "The arguments have no end.", "Close them with ')'."),
+    ("f(Tensor x)", "END", "Nothing says what is returned.", 'Add "-> Tensor", or "-> ()" for nothing.'),
+    ("f(Tensor x) Tensor", "Tensor|2", "Expected '->' and found 'Tensor'.", None),
+    ("f(Tensor x) -> ", "END", "Expected a return's type and found the end.", None),
+    (
+        "f(Tensor x) -> Tensor, Tensor",
+        ",",
+        "Several returns need parentheses.",
+        'Write "-> (Tensor, Tensor)".',
+    ),
+    ("f(Tensor x) -> (Tensor", "END", "The returns have no end.", "Close them with ')'."),
+    ("f(Tensor x) -> Tensor y z", "z", "The schema goes on with 'z'.", "End it behind what is returned."),
+    (
+        "f(Tensor x Tensor y) -> Tensor",
+        "Tensor y",
+        "Expected ',' and found 'Tensor'.",
+        "Separate arguments with commas.",
+    ),
+    ("f(Tensor x, ) -> Tensor", ") ->", "An argument is missing behind the comma.", "Take the comma out."),
+    ("f(Tensor, int n) -> Tensor", ",", "The argument of type Tensor has no name.", 'Write "Tensor x".'),
+    ("f(x) -> Tensor", "x", "'x' has no type.", 'Write "Tensor x".'),
+    ("f(Tensor x, Tensr y) -> Tensor", "Tensr", "'Tensr' is no type.", "Write Tensor."),
+    ("f(tensor x) -> tensor", "tensor", "'tensor' is no type.", "Write Tensor."),
+    ("f(Tensor x, double y) -> Tensor", "double", "'double' is no type.", "Write float."),
+    (
+        "f(Tensor x, List[int] y) -> Tensor",
+        "List",
+        "'List' is no type that a kernel takes or gives.",
+        "Write the element's type and [], such as int[].",
+    ),
+    (
+        "f(Tensor x, Dict(str, Tensor) y) -> Tensor",
+        "Dict",
+        "'Dict' is no type that a kernel takes or gives.",
+        "Pass two lists, str[] keys and Tensor[] values.",
+    ),
+    (
+        "f(Tensor x) -> None",
+        "None",
+        "'None' is no type that a kernel takes or gives.",
+        "Write () where nothing is returned, and Tensor? for what may be None.",
+    ),
+    (
+        "f(Tensor x, t y) -> Tensor",
+        "t y",
+        "'t' is no type (PyTorch would read it as a variable that stands for any type).",
+        None,
+    ),
+    (
+        "f(Tensor x, int[][] y) -> Tensor",
+        "[] y",
+        "A list of lists is no type that a kernel takes.",
+        "Pass one int[] and the lengths as int[].",
+    ),
+    (
+        "f(Tensor x, (int, int) y) -> Tensor",
+        "(int",
+        "A tuple is no type of a custom operator.",
+        "Write one argument or return for each part.",
+    ),
+    (
+        "f(Tensor x, int[0] y) -> Tensor",
+        "0",
+        "A list's length is 1 or more, and this is 0.",
+        "Write int[] or int[2].",
+    ),
+    (
+        "f(Tensor x, int[n] y) -> Tensor",
+        "n]",
+        "Expected a length or ']' and found 'n'.",
+        "Write int[] or int[2].",
+    ),
+    ("f(Tensor?? x) -> Tensor", "? x", "'?' stands twice.", "Keep one."),
+    ("f(Tensor?(a!) x) -> Tensor", "(a!)", "The alias stands behind '?'.", 'Write "Tensor(a!)?".'),
+    ("f(Tensor[](a!) x) -> Tensor", "(a!)", "The alias stands behind the brackets.", 'Write "Tensor(a!)[]".'),
+    (
+        "f(Tensor x, int(a!) n) -> Tensor",
+        "(a!)",
+        "Only a Tensor has an alias, and this is an int.",
+        "Take the mark out.",
+    ),
+    (
+        "f(Tensor(a|b) x) -> Tensor",
+        "|",
+        "An argument of a custom operator is one alias and stays it.",
+        'Write "(a)".',
+    ),
+    (
+        "f(Tensor() x) -> Tensor",
+        ") x",
+        "Expected an alias's name and found ')'.",
+        'Write "(a!)" for what the operator writes to.',
+    ),
+    (
+        "f(Tensor(a!) x, Tensor(a!) y) -> ()",
+        "Tensor(a!) y",
+        "Two arguments are the alias 'a'.",
+        "Give each its letter, here (b!).",
+    ),
+    ("f(Tensor x, Tensor x) -> Tensor", "Tensor x|2", "Two arguments are called 'x'.", "Rename one."),
+    ("f(Tensor x) -> (Tensor y, Tensor y)", "Tensor y|2", "Two returns are called 'y'.", "Rename one."),
+    (
+        "f(Tensor x, ...) -> Tensor",
+        "...",
+        "A custom operator has a fixed number of arguments and returns.",
+        "Write Tensor[] for any number.",
+    ),
+    (
+        "f(Tensor x, *, *, int n) -> Tensor",
+        "*, int",
+        "'*' stands twice.",
+        "Keep the first: all behind it are keyword-only.",
+    ),
+    (
+        "f(Tensor x, *) -> Tensor",
+        "*",
+        "No argument stands behind '*'.",
+        "Take '*' out, or put keyword-only arguments behind it.",
+    ),
+    (
+        "f(Tensor x, int n=1, int m) -> Tensor",
+        "int m",
+        "'m' has no default and stands behind 'n', which has one.",
+        "Give 'm' a default, or move it to the front or behind '*'.",
+    ),
+    (
+        "f(Tensor x, int n=) -> Tensor",
+        ") ->",
+        "The default is missing.",
+        "Write a value behind '=', or take '=' out.",
+    ),
+    (
+        "f(Tensor x, int n=1.5) -> Tensor",
+        "1.5",
+        "The default of int is a whole number, and this is 1.5.",
+        "Write a whole number, or make it a float.",
+    ),
+    ("f(Tensor x, int n=0x10) -> Tensor", "0x10", "'0x10' is no decimal number.", "Write it such as 2."),
+    (
+        "f(Tensor x, int n=99999999999999999999) -> Tensor",
+        "999",
+        "99999999999999999999 does not fit into 64 bits.",
+        "Write a number between -2**63 and 2**63 - 1.",
+    ),
+    (
+        "f(Tensor x, float e=1e999) -> Tensor",
+        "1e999",
+        "1e999 is out of a double's range.",
+        "Write a number between 1e-307 and 1e308.",
+    ),
+    ("f(Tensor x, float e=+1.0) -> Tensor", "+", "A number has no '+'.", "Take it out."),
+    ("f(Tensor x, float? e=1) -> Tensor", "1)", "The default of float? has a decimal point.", "Write 1.0."),
+    (
+        "f(Tensor x, int n=None) -> Tensor",
+        "None",
+        "int cannot be None.",
+        "Write int? for an argument that may be None.",
+    ),
+    (
+        "f(Tensor x, Tensor y=1) -> Tensor",
+        "1",
+        "A Tensor has no default but None.",
+        "Take the default out, or write Tensor?=None.",
+    ),
+    (
+        "f(Tensor x, bool b=true) -> Tensor",
+        "true",
+        "The default of bool is True or False, and this is 'true'.",
+        "Write True or False.",
+    ),
+    (
+        "f(Tensor x, str s=sum) -> Tensor",
+        "sum",
+        "The default of str is a text in quotes, and this is 'sum'.",
+        'Write "sum".',
+    ),
+    (
+        "f(Tensor x, str s='sum) -> Tensor",
+        "'sum",
+        "The text that begins here has no end.",
+        "Close it with '.",
+    ),
+    (
+        "f(Tensor x, str s='\\x41') -> Tensor",
+        "\\x",
+        "PyTorch does not read \\x.",
+        r"""Write \\, \', \", \n or \t.""",
+    ),
+    (
+        "f(Tensor x, str s='größe') -> Tensor",
+        "ö",
+        "'ö' is not a printable ASCII character.",
+        "Keep to ASCII: PyTorch cannot print another.",
+    ),
+    (
+        "f(Tensor x, complex c=1.5) -> Tensor",
+        "1.5",
+        "1.5 would be read as 1.5j, because a complex default has no real part.",
+        "Write 1.5j if that is meant, else take the default out.",
+    ),
+    (
+        "f(Tensor x, Scalar c=1+2j) -> Tensor",
+        "+",
+        "A default is one number.",
+        "A complex default is imaginary, such as 1.5j.",
+    ),
+    (
+        "f(Tensor x, int[] k=1) -> Tensor",
+        "1",
+        "The default of int[] is a list.",
+        "Write it in brackets, such as [1, 2].",
+    ),
+    (
+        "f(Tensor x, int[3] k=[1, 2]) -> Tensor",
+        "[1",
+        "int[3] has 3 values, and its default has 2.",
+        "Write one value for each, or one without brackets.",
+    ),
+    (
+        "f(Tensor x, int[2]? k=1) -> Tensor",
+        "1",
+        "int[2]? has no default but None, as PyTorch reads it.",
+        "Write =None, and choose the value in the kernel.",
+    ),
+    ("f(Tensor x, str[] k=[]) -> Tensor", "[])", "str[] can have no default.", "Take the default out."),
+    (
+        "f(Tensor x, MemoryFormat m=channels_last) -> Tensor",
+        "channels_last",
+        "PyTorch does not know 'channels_last' by name here.",
+        "Write its number, 2.",
+    ),
+    ("f(Tensor x, Layout l=dense) -> Tensor", "dense", "'dense' is no Layout.", "Write one of strided."),
+    (
+        "f(Tensor x, Device d='gpu') -> Tensor",
+        "'gpu'",
+        "'gpu' is no device.",
+        'Write "cpu", "cuda" or "cuda:0".',
+    ),
+    (
+        "f(int n) -> Tensor",
+        "int n",
+        "No argument is a Tensor, and the dispatcher picks a device by the arguments.",
+        "Add a Tensor argument; its device, dtype and shape are there for the taking.",
+    ),
+    (
+        "f(Tensor x) -> ()",
+        "()",
+        "The operator returns nothing and writes to nothing, so PyTorch may leave its calls out.",
+        'Return a Tensor, or mark what is written to, such as "Tensor(a!) out".',
+    ),
+    (
+        "f(Tensor(a!) x) -> Tensor(a!)",
+        "Tensor(a!)|2",
+        "The return Tensor(a!) is an argument again, and a custom operator cannot return what it was given.",
+        "Declare a new Tensor; or mark the argument (a!), which is written to, and return ().",
+    ),
+    ("f(Tensor x) -> int[2]", "int[2]", "A list that is returned has no fixed length.", "Write int[]."),
+    (
+        "aten::f(Tensor x) -> Tensor",
+        "aten",
+        "The schema names a namespace.",
+        "Leave aten:: out: each build has a namespace of its own.",
+    ),
+    ("my-op(Tensor x) -> Tensor", "-op", "A name has no dashes.", "Use an underscore."),
+    (
+        "2f(Tensor x) -> Tensor",
+        "2f",
+        "A name does not begin with a digit, as '2' does.",
+        'Write "my_op(Tensor x) -> Tensor".',
+    ),
+    ("f.a.b(Tensor x) -> Tensor", ".b", "An operator has one overload name.", 'Write "f.a(...)".'),
+    (
+        "f.default(Tensor x) -> Tensor",
+        "default",
+        "An overload cannot be called 'default': it is an attribute of every operator in `torch.ops`.",
+        "Choose another name.",
+    ),
+    (
+        "class(Tensor x) -> Tensor",
+        "class",
+        "An operator cannot be called 'class': it is a keyword of Python.",
+        "Call it class_ or another name.",
+    ),
+    (
+        "_f(Tensor x) -> Tensor",
+        "_f",
+        "An operator cannot be called '_f': it is not public, because it begins with an underscore.",
+        "Call it f_ or another name.",
+    ),
+    (
+        "math(Tensor x) -> Tensor",
+        "math",
+        "An operator cannot be called 'math': it is the name of a header of the compiler, PyTorch or CUDA.",
+        "Call it math_ or another name.",
+    ),
+    (
+        "f(Tensor x, int lambda) -> Tensor",
+        "lambda",
+        "An argument cannot be called 'lambda': it is a keyword of Python.",
+        "Call it lambda_ or another name.",
+    ),
+    (
+        "f(Tensor x, int register) -> Tensor",
+        "register",
+        "An argument cannot be called 'register': it is a keyword of C++.",
+        "Call it register_ or another name.",
+    ),
+    (
+        "f(Tensor x, int threadIdx) -> Tensor",
+        "threadIdx",
+        "An argument cannot be called 'threadIdx': it is a name of CUDA.",
+        "Call it threadidx_ or another name.",
+    ),
+    (
+        "f(Tensor x, int a__b) -> Tensor",
+        "a__b",
+        "An argument cannot be called 'a__b': it is reserved in C++, because it has two underscores in a row.",
+        None,
+    ),
+    ("f(Tensor größe) -> Tensor", "ö", "'ö' is not an ASCII letter.", "Write names in a-z, A-Z, 0-9 and _."),
+    ("f(Tensor x); -> Tensor", ";", "';' has no meaning in a schema.", "Take it out."),
+    (
+        "f(Tensor x,\n int n) -> Tensor",
+        "\n",
+        "A schema is one line, and this one goes on.",
+        "Join the lines.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "what", "way_out"), MALFORMED, ids=[case[0] for case in MALFORMED])
+def test_malformed(text: str, place: str, what: str, way_out: str | None) -> None:
+    with pytest.raises(KernelgenError) as refused:
+        parse(text)
+    assert refused.value.what == what
+    if way_out is not None:
+        assert refused.value.way_out == way_out
+    shown, caret = (refused.value.detail or "").split("\n")
+    assert shown == text.strip().replace("\n", " ")
+    assert caret.strip(" ") == "^"
+    assert len(caret) - 1 == column(text.strip(), place)
+
+
+def column(text: str, place: str) -> int:
+    """Where `place` stands in `text`; "x|2" is its second time, "END" the end."""
+    if place == "END":
+        return len(text)
+    place, _, which = place.partition("|2") if place.endswith("|2") else (place, "", "")
+    first = text.index(place)
+    return text.index(place, first + 1) if (text.count(place) > 1 and "|2" in which) or _ else first
+
+
+# --- Property: what is drawn from the grammar is read, printed and read again, and PyTorch agrees ---
+
+NAME = st.from_regex(r"[a-z][a-z0-9]{0,5}(_[a-z0-9]{1,4})?", fullmatch=True)
+ARGUMENT_NAME = NAME.filter(lambda name: names.why_not_argument(name) is None)
+TYPES = st.builds(
+    lambda base, list_, size, elem_optional, optional: Type(
+        base,
+        list=list_,
+        size=size if list_ and not elem_optional else None,
+        elem_optional=list_ and elem_optional,
+        optional=optional,
+    ),
+    st.sampled_from(BASES),
+    st.booleans(),
+    st.none() | st.integers(1, 5),
+    st.booleans(),
+    st.booleans(),
+)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
+TEXTS = st.text(st.sampled_from("abz ,()[]=*?!.'\"\\\n\t#~|->"), max_size=8)
+
+
+@st.composite
+def defaults(draw: st.DrawFn, type_: Type) -> str | None:
+    """A default's text, or None for no default."""
+    if type_.optional and draw(st.booleans()):
+        return "None"
+    if draw(st.booleans()) or type_.base in ("Tensor", "Generator"):
+        return None
+    if type_.list:
+        if (
+            type_.optional
+            or type_.elem_optional
+            or type_.base not in ("int", "SymInt", "float", "bool", "complex")
+        ):
+            return None
+        one = Type(type_.base)
+        if type_.size is not None and draw(st.booleans()):
+            return draw(values(one))
+        length = draw(st.integers(0, 4)) if type_.size is None else type_.size
+        return f"[{', '.join(draw(values(one)) for _ in range(length))}]"
+    return draw(values(type_))
+
+
+def values(type_: Type) -> st.SearchStrategy[str]:
+    floats = FLOATS.map(repr)
+    integers = st.integers(-(2**63), 2**63 - 1).map(str)
+    imaginary = FLOATS.map(lambda value: f"{value!r}j")
+    booleans = st.sampled_from(["True", "False"])
+    return {
+        "int": integers,
+        "SymInt": integers,
+        "float": floats if type_.optional else floats | st.integers(-(10**6), 10**6).map(str),
+        "bool": booleans,
+        "complex": imaginary,
+        "Scalar": integers | floats | booleans | imaginary,
+        "str": TEXTS.map(quoted),
+        "Device": st.sampled_from(['"cpu"', "'cuda:3'"]),
+        "ScalarType": st.sampled_from(sorted(SCALAR_TYPES)),
+        "Layout": st.sampled_from(["strided", "1"]),
+        "MemoryFormat": st.sampled_from(["contiguous_format", "3"]),
+    }[type_.base]
+
+
+def quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    return f"'{escaped}'"
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> str:
+    """A schema that `parse` takes, with blanks where they may be."""
+    argument_names = draw(st.lists(ARGUMENT_NAME, min_size=1, max_size=7, unique=True))
+    tensor = draw(st.integers(0, len(argument_names) - 1))
+    star = draw(st.integers(0, len(argument_names) - 1) | st.none())
+    parts = []
+    seen_default = mutable = False
+    for index, name in enumerate(argument_names):
+        if index == star:
+            parts.append("*")
+        type_ = Type("Tensor") if index == tensor else draw(TYPES)
+        alias = ""
+        if type_.base == "Tensor" and draw(st.integers(0, 4)) == 0:
+            alias = draw(st.sampled_from(["!", f"({'abcdefgh'[index]}!)", f"({'abcdefgh'[index]})"]))
+        spelled = type_.base + alias + str(type_)[len(type_.base) :]
+        default = draw(defaults(type_))
+        if default is None and seen_default and (star is None or index < star):
+            continue
+        seen_default = seen_default or default is not None
+        mutable = mutable or "!" in alias
+        parts.append(f"{spelled} {name}" + (f"={default}" if default is not None else ""))
+    if not any(part.startswith("Tensor") for part in parts):
+        parts.insert(0, "Tensor first")
+    if parts[-1] == "*":
+        parts.pop()
+    blank = draw(st.sampled_from(["", " ", "  "]))
+    returned = draw(
+        st.lists(
+            TYPES.map(
+                lambda type_: str(Type(type_.base, type_.elem_optional, type_.list, None, type_.optional))
+            ),
+            min_size=0 if mutable else 1,
+            max_size=3,
+        )
+    )
+    if draw(st.booleans()):
+        returned = [f"{type_} r{index}" for index, type_ in enumerate(returned)]
+    returns = returned[0] if len(returned) == 1 and draw(st.booleans()) else f"({f',{blank}'.join(returned)})"
+    overload = draw(st.sampled_from(["", ".out", ".int", ".a_b"]))
+    return f"op_{draw(NAME)}{overload}{blank}({f',{blank}'.join(parts)}){blank}->{blank}{returns}"
+
+
+@settings(max_examples=400, deadline=None)
+@given(schemas())
+def test_what_is_printed_reads_as_the_same(text: str) -> None:
+    schema = parse(text)
+    assert parse(str(schema)) == schema
+    assert str(parse(str(schema))) == str(schema)
+    assert parse(schema.text) == schema
+    assert parse(schema.text).text == schema.text
+
+
+@settings(max_examples=400, deadline=None)
+@given(schemas())
+def test_pytorch_agrees(text: str) -> None:
+    schema = parse(text)
+    theirs = torch._C.parse_schema(text)
+    assert str(torch._C.parse_schema(str(schema))) == str(theirs)
+    assert str(torch._C.parse_schema(schema.text)) == str(theirs)
+    assert pytorch_text(schema) == str(theirs)
+    assert theirs.is_mutable == any(argument.mutable for argument in schema.arguments)
+    for mine, other in zip(schema.arguments, theirs.arguments, strict=True):
+        assert (mine.name, mine.kwarg_only, mine.default is not None) == (
+            other.name,
+            other.kwarg_only,
+            other.has_default_value(),
+        )
+
+
+def pytorch_text(schema: Schema) -> str:
+    """What PyTorch prints, where that cannot be read again: devices, complex numbers, `Tensor!`, aliases in lists."""
+    count = 0
+    shown = {}
+    for argument in schema.arguments:
+        text = str(argument)
+        if argument.alias == "!":
+            text = text.replace("!", f"(${count}! -> )", 1)
+            count += 1
+        if argument.alias and argument.type.elem_optional:
+            text = re.sub(r"^Tensor(\(.*?\))\?", r"Tensor?\1", text)
+        if argument.default and argument.type.base == "Device":
+            text = text.replace('"', "")
+        if argument.default and argument.type.base in ("complex", "Scalar"):
+            head, equals, default = text.partition("=")
+            text = (
+                head
+                + equals
+                + re.sub(r"(-?)([\d.e+-]+)j", lambda match: f"0.{match[1] or '+'}{match[2]}j", default)
+            )
+        if (
+            argument.type == Type("int", list=True)
+            and argument.default
+            and len(set(argument.default.value)) == 1 < len(argument.default.value)
+        ):
+            text = text.partition("=")[0] + f"={argument.default.value[0]}"
+        shown[argument.name] = text
+    return schema._print(shown)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    st.text(st.sampled_from("fx Tensorint(a!)[]?*,.=->1\"'\\é\n"), max_size=40)
+    | schemas().flatmap(lambda text: st.integers(0, len(text) - 1).map(lambda at: text[:at] + text[at + 1 :]))
+)
+def test_anything_is_read_or_refused(text: str) -> None:
+    try:
+        schema = parse(text)
+    except KernelgenError as error:
+        shown, caret = (error.detail or "").split("\n")
+        assert len(caret) <= len(shown) + 1
+        assert error.what.endswith((".", "?"))
+        assert (error.way_out or "").endswith(".")
+    else:
+        torch._C.parse_schema(str(schema))
+
+
+# --- Names ---
+
+INCLUDES = """
+#include <torch/library.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <cmath>
+#include <cstring>
+"""
+
+
+def preprocess(flag: str, tmp_path: Path) -> str:
+    """Run g++'s preprocessor over what a binding includes."""
+    source = tmp_path / "names.cpp"
+    source.write_text(INCLUDES)
+    include = Path(torch.__file__).parent / "include"
+    command = [
+        "g++",
+        "-std=gnu++20",
+        flag,
+        "-E",
+        f"-I{include}",
+        f"-I{include}/torch/csrc/api/include",
+        str(source),
+    ]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.slow
+def test_no_name_is_a_macro(tmp_path: Path) -> None:
+    macros = re.findall(r"^#define ([A-Za-z]\w*)", preprocess("-dM", tmp_path), re.MULTILINE)
+    assert len(macros) > 1000
+    assert [name for name in macros if not names.why_not_argument(name)] == []
+    assert [name for name in macros if not names.why_not_operator(name)] == []
+
+
+@pytest.mark.slow
+def test_no_name_is_a_header(tmp_path: Path) -> None:
+    found = set()
+    for path in preprocess("-M", tmp_path).split():
+        if re.search(r"/(include|include/c\+\+/\d+|include/x86_64-linux-gnu)/[A-Za-z]\w*\.h$", path):
+            found.add(Path(path).stem)
+    assert "math" in found or "stdlib" in found
+    assert sorted(name for name in found if not names.why_not_operator(name)) == []
+
+
+def test_words_of_torchscript_are_refused() -> None:
+    lexer = Path(torch.__file__).parent / "include" / "torch" / "csrc" / "jit" / "frontend" / "lexer.h"
+    words = re.findall(r'_\(TK_\w+, "[^"]*", "([A-Za-z]\w*)"\)', lexer.read_text())
+    assert "class" in words
+    for word in words:
+        assert names.why_not_argument(word), word
+        assert names.why_not_operator(word), word
+        assert names.why_not_overload(word), word
+    with pytest.raises(RuntimeError):
+        torch._C.parse_schema("f(Tensor class) -> Tensor")
+
+
+def test_attributes_of_torch_ops_are_refused() -> None:
+    namespace = vars(torch.ops.aten)
+    packets = torch._ops.OpOverloadPacket
+    own = {
+        name
+        for name, value in namespace.items()
+        if not isinstance(value, packets) and not name.startswith("_")
+    }
+    assert own == {"name"}
+    assert all(names.why_not_operator(name) for name in own)
+    attributes = {*dir(packets), *vars(torch.ops.aten.detach)} - set(torch.ops.aten.detach.overloads())
+    assert [name for name in sorted(attributes) if not names.why_not_overload(name)] == []
+
+
+def test_ordinary_names_are_free() -> None:
+    ordinary = (
+        "x self input other weight bias eps dim out A B M N K LU QKV std at mean max min sum type id key"
+    )
+    assert [name for name in ordinary.split() if names.why_not_argument(name)] == []
+    operators = "scale relu_ add softmax abs max min sum std norm rms_norm flash_attention img2gray topk sort"
+    assert [name for name in operators.split() if names.why_not_operator(name)] == []
+
+
+# --- Operators together ---
+
+
+def check(*texts: str, kernel_name: str = "my-kernel", abi: str = "full", autograd: bool = False) -> None:
+    validate(
+        [parse(text) for text in texts],
+        kernel_name=kernel_name,
+        backends=["cpu", "cuda"],
+        abi=abi,
+        autograd=autograd,
+    )
+
+
+def test_operators_that_go_together() -> None:
+    check("f(Tensor x) -> Tensor", "f.out(Tensor x, *, Tensor(a!) out) -> ()", "f_cpu(Tensor x) -> Tensor")
+    check(
+        "my_kernel(Tensor x) -> Tensor",
+        "f(Tensor(a!) x) -> Tensor",
+        "f_backward(Tensor x) -> Tensor",
+        autograd=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "what"),
+    [
+        (["f(Tensor x) -> Tensor", "f(Tensor y) -> Tensor"], {}, "The operator f is declared twice."),
+        (
+            ["f.a(Tensor x) -> Tensor", "f_a(Tensor y) -> Tensor"],
+            {},
+            "f_a and f.a both need the name f_a for their files and functions.",
+        ),
+        (
+            ["f(Tensor x) -> Tensor", "F(Tensor y) -> Tensor"],
+            {},
+            "F and f both need the name F for their files and functions.",
+        ),
+        (
+            ["f_backward(Tensor x) -> Tensor", "f(Tensor y) -> Tensor"],
+            {"autograd": True},
+            "the backward operator of f and f_backward both need the name f_backward for their files and functions.",
+        ),
+        ([], {}, "No operator is declared."),
+        (
+            ["f(Tensor x) -> Tensor"],
+            {"kernel_name": "class"},
+            "A kernel cannot be called 'class': 'class' is a keyword of Python.",
+        ),
+        (
+            ["f(Tensor x) -> Tensor"],
+            {"kernel_name": "torch"},
+            "A kernel cannot be called 'torch': 'torch' is a name that the generated Python uses.",
+        ),
+        (
+            ["f(Tensor x) -> Tensor"],
+            {"kernel_name": "json"},
+            "A kernel cannot be called 'json': 'json' is a module of Python's standard library.",
+        ),
+        (
+            ["f(Tensor x) -> Tensor"],
+            {"kernel_name": "a--b"},
+            "A kernel cannot be called 'a--b': 'a__b' is reserved in C++, because it has two underscores in a row.",
+        ),
+        (
+            ["f(Tensor x) -> Tensor"],
+            {"kernel_name": "cuda"},
+            "A kernel cannot be called 'cuda': 'cuda' is a namespace within the generated C++.",
+        ),
+        (["f(Tensor x) -> Tensor"], {"abi": "new"}, "'new' is no ABI."),
+        (
+            ["f(Tensor x, Scalar s) -> Tensor"],
+            {"abi": "stable"},
+            "Scalar cannot be used with the stable ABI: the stable ABI of PyTorch has no Scalar.",
+        ),
+        (
+            ["f(Tensor x) -> complex[]"],
+            {"abi": "stable"},
+            "complex[] cannot be used with the stable ABI: the stable ABI of PyTorch has no complex number.",
+        ),
+    ],
+)
+def test_operators_that_clash(texts: list[str], options: dict[str, Any], what: str) -> None:
+    with pytest.raises(KernelgenError) as refused:
+        check(*texts, **options)
+    assert refused.value.what == what
+    assert refused.value.way_out
+
+
+# --- C++ and Python ---
+
+
+@pytest.mark.parametrize(
+    ("argument", "full", "stable"),
+    [
+        ("Tensor x", "const at::Tensor&", "const torch::stable::Tensor&"),
+        ("Tensor(a!) x", "at::Tensor&", None),
+        ("Tensor? x", "const std::optional<at::Tensor>&", "const std::optional<torch::stable::Tensor>&"),
+        ("int n", "int64_t", "int64_t"),
+        ("SymInt[2] n", "at::IntArrayRef", None),
+        ("str s", "std::string_view", None),
+    ],
+)
+def test_cpp_argument_types(argument: str, full: str, stable: str | None) -> None:
+    read = parse(f"f(Tensor first, {argument}) -> Tensor").arguments[1]
+    assert cpp_argument_type(read, "full") == full
+    if stable:
+        assert cpp_argument_type(read, "stable") == stable
+
+
+def test_python_types() -> None:
+    schema = parse(
+        "f(Tensor x, int[2]? k, Tensor?[] ts, Scalar s, ScalarType? t, bool[] b, *, str m) -> (Tensor, int[], str?)"
+    )
+    assert [python_type(argument) for argument in schema.arguments] == [
+        "torch.Tensor",
+        "int | Sequence[int] | None",
+        "Sequence[torch.Tensor | None]",
+        "float",
+        "torch.dtype | None",
+        "Sequence[bool]",
+        "str",
+    ]
+    assert python_return_type(schema) == "tuple[torch.Tensor, list[int], str | None]"
+    assert python_return_type(parse("f(Tensor(a!) x) -> ()")) == "None"
+    assert cpp_return_type(parse("f(Tensor(a!) x) -> ()"), "full") == "void"
