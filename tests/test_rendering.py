@@ -22,6 +22,8 @@ OPERATORS = {
     "many": [
         "update(Tensor(a!) out, Tensor input) -> ()",
         "gather_all(Tensor[] xs, bool flag) -> Tensor[]",
+        "size_of(Tensor? x) -> int",
+        "first_given.of(Tensor?[] ys, float f=0.5) -> (Tensor, float)",
         'with_text.first(Tensor x, Tensor y, *, str mode="a \\"b\\"") -> Tensor',
         "a_name_that_is_long_enough_to_wrap(Tensor first_argument, Tensor second_argument, float epsilon=1e-5)"
         " -> (Tensor, Tensor)",
