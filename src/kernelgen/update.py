@@ -147,7 +147,7 @@ def update(
         )
     tree = _worktree(project)
     with journal.locked(tree):
-        _refuse_unready(tree)
+        refuse_unready(tree)
         plan = _Planner(tree, read_answers(project), to_version, source).plan(data, drop=drop)
         return _carry_out(tree, plan, dry_run=dry_run)
 
@@ -170,7 +170,7 @@ def rename(project: Path, name: str, *, dry_run: bool = False) -> Report:
     """
     tree = _worktree(project)
     with journal.locked(tree):
-        _refuse_unready(tree)
+        refuse_unready(tree)
         answers = read_answers(project)
         plan = _Planner(tree, answers, "current", None).plan_rename(str(answers.get(IDENTITY)), name)
         return _carry_out(tree, plan, dry_run=dry_run)
@@ -446,7 +446,7 @@ def _worktree(project: Path) -> Worktree:
     return tree
 
 
-def _refuse_unready(tree: Worktree) -> None:
+def refuse_unready(tree: Worktree) -> None:
     """Only a committed state can be merged and come back."""
     if not tree.head():
         raise KernelgenError(
@@ -570,7 +570,7 @@ def _refuse_unknown(data: Mapping[str, Any], questions: frozenset[str]) -> None:
 
 def _carry_out(tree: Worktree, plan: _Plan, *, dry_run: bool) -> Report:
     """Show a plan, or apply it."""
-    _refuse_in_the_way(tree, plan)
+    refuse_in_the_way(tree, plan.before, plan.after)
     if dry_run:
         return replace(plan.report, diff=merge.unified_diff(plan.before, plan.after))
     stages = {conflict.path: conflict.stages for conflict in plan.report.conflicts}
@@ -585,12 +585,12 @@ def _carry_out(tree: Worktree, plan: _Plan, *, dry_run: bool) -> Report:
     return plan.report
 
 
-def _refuse_in_the_way(tree: Worktree, plan: _Plan) -> None:
+def refuse_in_the_way(tree: Worktree, before: merge.Tree, after: merge.Tree) -> None:
     """Untracked files block only where a new file has to go, and not if they are that file already."""
     blocking = []
-    for path in plan.after.keys() - plan.before.keys():
+    for path in after.keys() - before.keys():
         there = tree.project / path
-        same = there.is_file() and not there.is_symlink() and there.read_bytes() == plan.after[path].data
+        same = there.is_file() and not there.is_symlink() and there.read_bytes() == after[path].data
         if os.path.lexists(there) and not same:
             blocking.append(path)
     if blocking:
