@@ -45,6 +45,7 @@ from kernelgen.toolchain import (
     read_cuda,
     read_torch,
     read_tvm_ffi,
+    with_math_headers,
     write_atomically,
 )
 from kernelgen.variants import Variant
@@ -369,7 +370,7 @@ class _Finder:
             python=self.installed.python,
             torch=framework if isinstance(framework, Torch) else None,
             tvm_ffi=framework if isinstance(framework, TvmFfi) else None,
-            cuda=cuda,
+            cuda=with_math_headers(cuda, self.installed) if cuda else None,
             cuda_host=older,
         )
 
@@ -480,6 +481,8 @@ class _Run:
             _write_if_changed(path, package.resource("registration.h"))
         macros = self.home / "include/cuda/c10/cuda/impl/cuda_cmake_macros.h"
         _write_if_changed(macros, package.resource("cuda_cmake_macros.h"))
+        for name in ("cublas_v2", "cublasLt", "cusparse", "cusolverDn", "cusolver_common"):
+            _write_if_changed(self.home / f"include/standins/{name}.h", package.resource("cuda_standins.h"))
         for name in listed:
             if self.mirror / name not in generated:
                 _link(self.mirror / name, self.project.root / name)

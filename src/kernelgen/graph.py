@@ -367,7 +367,15 @@ class _Flags:
             system.append("../ext/python")
         if self.cuda and not nvcc:  # nvcc knows its own
             system += [f"../ext/{self._cuda_name()}/{i}" for i in range(len(self.cuda.include_dirs))]
-        return flags + [word for path in system for word in ("-isystem", path)]
+        words = [word for path in system for word in ("-isystem", path)]
+        return flags + words + (self._math() if uses_torch and self.cuda else [])
+
+    def _math(self) -> list[str]:
+        """Headers of CUDA's libraries that torch's headers name, wherever they are, after all others."""
+        dirs = self.cuda.math_dirs if self.cuda else ()
+        if dirs is None:
+            return ["-isystem", "../include/standins"]
+        return [w for i in range(len(dirs)) for w in ("-isystem", f"../ext/{self._cuda_name()}/math{i}")]
 
     # names under ext/ hold what decides the object, so that another version is another flag
 
@@ -391,6 +399,8 @@ class _Flags:
         if self.cuda:
             for i, directory in enumerate(self.cuda.include_dirs):
                 found[f"{self._cuda_name()}/{i}"] = directory
+            for i, directory in enumerate(self.cuda.math_dirs or ()):
+                found[f"{self._cuda_name()}/math{i}"] = directory
             if self.cuda.lib_dir:
                 found[f"{self._cuda_name()}/lib"] = self.cuda.lib_dir
         if self.tools.tvm_ffi:

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,7 @@ class Cuda:
     full_version: str = ""  # "13.0.48", part of the build's identity
     flags: tuple[str, ...] = ()  # nvcc needs these when its parts lie in unusual places
     max_gcc: int | None = None  # newest g++ major that its host_config.h lets through
+    math_dirs: tuple[Path, ...] | None = ()  # further include dirs with cusparse.h and its kin; None: there are none
     random_seed: bool = True  # whether nvcc takes --frandom-seed (see `nvcc --help`)
 
     @property
@@ -373,6 +374,7 @@ def read_cuda(nvcc: Path) -> Cuda:
         flags=tuple(facts["flags"]),
         max_gcc=facts["max_gcc"],
         random_seed=facts["random_seed"],
+        math_dirs=() if facts["math"] else None,
     )
 
 
@@ -403,8 +405,20 @@ def _cuda_facts(nvcc: Path) -> dict[str, Any]:
         "lib": str(lib) if lib else "",
         "flags": extra,
         "max_gcc": _max_gcc(includes),
+        "math": any((d / "cusparse.h").is_file() for d in includes),
         "random_seed": "--frandom-seed" in (usage.stdout if (usage := _run([nvcc, "--help"])) else ""),
     }
+
+
+def with_math_headers(cuda: Cuda, installed: Installed) -> Cuda:
+    """A toolkit that lacks cuBLAS's, cuSPARSE's and cuSOLVER's headers, completed from pip's NVIDIA packages."""
+    if cuda.math_dirs is not None:
+        return cuda
+    for site in installed.python.site_dirs:
+        found = tuple(sorted(p for p in (site / "nvidia").glob("*/include") if any(p.glob("cu[bs]*.h"))))
+        if any((d / "cusparse.h").is_file() for d in found):
+            return replace(cuda, math_dirs=found)
+    return cuda
 
 
 def _max_gcc(includes: list[Path]) -> int | None:
@@ -451,7 +465,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def _cached(kind: str, path: Path, probe: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
     """Run a probe once for each state of a program, known by path, size and time of its link and target."""
     stat, link = path.stat(), path.lstat()
-    key = f"{path}|{path.resolve()}|{stat.st_mtime_ns}|{stat.st_size}|{link.st_mtime_ns}|5"
+    key = f"{path}|{path.resolve()}|{stat.st_mtime_ns}|{stat.st_size}|{link.st_mtime_ns}|6"
     store = user_cache() / f"probe-{kind}.json"
     try:
         known = json.loads(store.read_text("utf-8"))

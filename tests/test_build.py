@@ -1,0 +1,247 @@
+"""What a build decides before it compiles: targets, jobs, errors, what is stale. Nothing here runs a compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernelgen import build as builder
+from kernelgen.build import BuildOptions, Silent, asked_archs, compile_error, cutlass_includes, is_stale, targets, torch_free
+from kernelgen.errors import KernelgenError
+from kernelgen.project import Project
+from kernelgen.toolchain import Installed, Python, probe_python
+
+TWICE = Path(__file__).parent / "projects" / "twice"
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    shutil.copytree(TWICE, tmp_path / "p")
+    return Project.load(tmp_path / "p")
+
+
+def noarch(project: Project, backends: str = '["cpu", "cuda"]') -> Project:
+    text = f'[general]\nname = "twice-op"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = {backends}\n[torch-noarch]\n'
+    (project.root / "build.toml").write_text(text)
+    return Project.load(project.root)
+
+
+def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "probe_cuda", lambda *_: None)
+
+
+def test_without_nvcc_the_cpu_variant_is_built_and_the_other_named(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_cuda(monkeypatch)
+    notes = Notes()
+    found = targets(project, BuildOptions(), notes)
+    assert [t.variant.name.split("-")[3] for t in found] == ["cpu"]
+    assert len(notes.notes) == 1
+    assert notes.notes[0].startswith("skipped: no CUDA compiler was found")
+    with pytest.raises(KernelgenError, match="no CUDA compiler"):
+        targets(project, BuildOptions(backends=("cuda",)))
+
+
+def test_no_compiler_writes_nothing(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    before = sorted(project.root.rglob("*"))
+    with pytest.raises(KernelgenError, match=r"no C\+\+ compiler"):
+        builder.build(project)
+    assert sorted(project.root.rglob("*")) == before
+
+
+def test_no_torch(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = Installed(Python(Path(sys.executable), "3.11.0", None, ()), None, None)
+    monkeypatch.setattr(builder, "probe_python", lambda _: bare)
+    with pytest.raises(KernelgenError, match="there is no torch in"):
+        targets(project, BuildOptions())
+
+
+def test_cuda_of_another_major_version_is_refused_and_of_another_minor_said(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = probe_python()
+    assert installed.torch
+    torch = builder.read_torch(installed.torch)
+    cuda = builder.Cuda("13.0", Path("/c"), Path("/c/bin/nvcc"), (), None)
+    monkeypatch.setattr(builder, "probe_cuda", lambda *_: cuda)
+    monkeypatch.setattr(builder, "read_torch", lambda _: replace(torch, cuda="12.6"))
+    with pytest.raises(KernelgenError, match=r"torch was built with CUDA 12.6, but nvcc in /c is 13.0"):
+        targets(project, BuildOptions(backends=("cuda",)))
+    monkeypatch.setattr(builder, "read_torch", lambda _: replace(torch, cuda="13.2"))
+    (found,) = targets(project, BuildOptions(backends=("cuda",)))
+    assert found.notes == ("nvcc is 13.0 and torch's CUDA is 13.2: it loads, as the older minor version",)
+
+
+def test_host_compiler_too_new_for_nvcc(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = builder.probe_host()
+    monkeypatch.setattr(builder, "probe_host", lambda: replace(host, version="99.1.0"))
+    monkeypatch.setattr(builder, "probe_cuda", lambda *_: builder.Cuda("13.0", Path("/c"), Path("/c/n"), (), None, max_gcc=15))
+    monkeypatch.setattr(builder, "find_older_gcc", lambda _: None)
+    with pytest.raises(KernelgenError, match=r"takes g\+\+ up to 15, and this one is 99.1.0"):
+        targets(project, BuildOptions(backends=("cuda",)))
+    monkeypatch.setattr(builder, "find_older_gcc", lambda _: host)
+    (found,) = targets(project, BuildOptions(backends=("cuda",)))
+    assert found.toolchain and found.toolchain.cuda_host == host
+
+
+def test_named_variants(project: Project) -> None:
+    name = "torch-stable-abi211-cpu-x86_64-linux"
+    (found,) = targets(project, BuildOptions(variants=(name,)))
+    assert found.variant.name == name
+    with pytest.raises(KernelgenError, match="is not a variant name") as caught:
+        targets(project, BuildOptions(variants=("torch-stable-abi211-cpu-x86_64-linx",)))
+    assert caught.value.way_out == f"did you mean {name}?"
+    with pytest.raises(KernelgenError, match="is not a variant of this project"):
+        targets(project, BuildOptions(variants=("torch213-cxx11-cpu-x86_64-linux",)))
+    with pytest.raises(KernelgenError, match="has no backend 'rocm'"):
+        targets(project, BuildOptions(variants=("torch213-cxx11-rocm71-x86_64-linux",)))
+    with pytest.raises(KernelgenError, match="cannot be built on"):
+        targets(project, BuildOptions(variants=("torch-stable-abi211-cpu-aarch64-darwin",)))
+
+
+@pytest.mark.parametrize("backend", ["rocm", "xpu", "metal"])
+def test_other_backends_say_why_not(backend: str) -> None:
+    with pytest.raises(KernelgenError, match=f"{backend} cannot be built here, because"):
+        builder.refuse_foreign(backend)
+
+
+def test_architectures_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "gpu_archs", lambda: ("8.6",))
+    assert asked_archs(BuildOptions()) == ("8.6",)
+    assert asked_archs(BuildOptions(all=True)) == ()
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
+    assert asked_archs(BuildOptions()) == ("8.0", "9.0+PTX")
+    assert asked_archs(BuildOptions(archs=("9.0a",))) == ("9.0a",)
+
+
+def test_torch_free_sources(project: Project) -> None:
+    files = project.listed_files()
+    assert torch_free(project.root, files) == {"csrc/twice.cpp", "csrc/twice.cu", "csrc/twice.h"}
+    (project.root / "csrc" / "twice.h").write_text("#include <ATen/ATen.h>\n")
+    assert torch_free(project.root, files) == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("csrc/twice.cpp:7:3: error: 'x' was not declared in this scope", "csrc/twice.cpp:7"),
+        ("csrc/a b.cu(12): error: identifier \"x\" is undefined", "csrc/a b.cu:12"),
+        ("csrc/twice.cpp:1:10: fatal error: missing.h: No such file or directory", "csrc/twice.cpp:1"),
+    ],
+)
+def test_the_first_error_is_found(line: str, place: str, tmp_path: Path) -> None:
+    error = compile_error(f"In file included from x:\nFAILED: [code=1] ../obj/x.o\n{line}\n    7 | x\n", tmp_path)
+    assert error.where == place
+    assert (error.detail or "").startswith(line)
+    assert "build.log" in (error.way_out or "")
+
+
+def test_a_killed_compiler_is_said(tmp_path: Path) -> None:
+    error = compile_error("g++: fatal error: Killed signal terminated program cc1plus\n", tmp_path)
+    assert "want of memory" in error.what
+
+
+def test_cutlass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = Installed(Python(Path(sys.executable), "3.11.0", None, (tmp_path,)), None, None)
+    monkeypatch.delenv("CUTLASS_SRC_DIR", raising=False)
+    with pytest.raises(KernelgenError, match="depends on cutlass_3_6, whose headers are not here"):
+        cutlass_includes(["cutlass_3_6"], bare)
+    header = tmp_path / "cutlass_library/source/include/cutlass/cutlass.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    assert cutlass_includes(["cutlass_3_6"], bare) == [tmp_path / "cutlass_library/source/include"]
+
+
+@pytest.mark.parametrize("value", ["0", "abc", "-1", "1.5"])
+def test_bad_job_counts(value: str) -> None:
+    with pytest.raises(KernelgenError, match="MAX_JOBS must be a whole number above 0"):
+        builder._positive("MAX_JOBS", value)
+
+
+# -- noarch builds, which need no compiler
+
+
+def test_noarch(project: Project) -> None:
+    project = noarch(project)
+    built = builder.build(project)
+    assert [b.name for b in built] == ["torch-cpu", "torch-cuda"]
+    cpu = built[0].path
+    assert sorted(p.name for p in cpu.iterdir()) == ["__init__.py", "_ops.py", "metadata.json"]
+    assert json.loads((cpu / "metadata.json").read_text())["id"] == built[0].id
+    assert f"_{built[0].id.removeprefix('_twice_op_cpu_')}" in (cpu / "_ops.py").read_text()
+    assert [b.fresh for b in builder.build(project)] == [True, True]
+
+
+def test_noarch_loads_and_finds_its_backend(project: Project) -> None:
+    project = noarch(project, '["cpu"]')
+    init = project.package_dir / "__init__.py"
+    init.write_text("from ._ops import add_op_namespace_prefix\nname = add_op_namespace_prefix('f')\n")
+    (built,) = builder.build(project)
+    code = "import sys, kernels, pathlib; print(kernels.get_local_kernel(pathlib.Path(sys.argv[1])).name)"
+    out = subprocess.run([sys.executable, "-c", code, str(project.root)], check=True, capture_output=True, text=True)
+    assert out.stdout == f"{built.id}::f\n"
+
+
+def test_what_makes_a_build_stale(project: Project) -> None:
+    project = noarch(project)
+    assert is_stale(project)
+    builder.build(project)
+    assert not is_stale(project)
+    assert is_stale(project, BuildOptions(namespace="demo"))
+    assert not is_stale(project, BuildOptions(jobs=7, verbose=True))
+    (project.package_dir / "more.py").touch()
+    assert is_stale(project)
+    builder.build(project)
+    assert not is_stale(project)
+    (project.root / "build" / "torch-cpu" / "more.py").unlink()
+    assert is_stale(project)
+    builder.build(project)
+    assert (project.root / "build" / "torch-cpu" / "more.py").exists()
+    shutil.rmtree(project.root / "build")
+    assert is_stale(project)
+
+
+def test_a_commit_changes_the_provenance_only(project: Project) -> None:
+    project = noarch(project)
+    first = builder.build(project)[0]
+    for args in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
+        subprocess.run(["git", *args], cwd=project.root, check=True)
+    second = builder.build(project)[0]
+    assert (second.fresh, second.id) == (False, first.id)
+    assert json.loads((second.path / "metadata.json").read_text())["provenance"]["kernel"]["dirty"] is False
+
+
+def test_builds_lie_in_two_folders_only(project: Project) -> None:
+    project = noarch(project)
+    before = {p.name for p in project.root.iterdir()}
+    builder.build(project)
+    assert {p.name for p in project.root.iterdir()} - before == {".kernelgen", "build"}
+    assert not list((project.root / ".kernelgen").glob("stage/*"))
+
+
+def test_a_project_that_cannot_be_written(project: Project) -> None:
+    project = noarch(project)
+    (project.root / ".kernelgen").write_text("in the way")
+    with pytest.raises(KernelgenError, match="cannot write in the project"):
+        builder.build(project)
+
+
+def test_processors_follow_the_affinity() -> None:
+    assert 1 <= builder.cpus() <= len(os.sched_getaffinity(0))
