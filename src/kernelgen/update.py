@@ -320,6 +320,8 @@ class _Planner:
         """First the version with the old answers, then the answers: renames and removals are no guess."""
         origin = _origin(self.answers, self.source)
         target = _target(origin, self.to_version)
+        if target == origin.current and not data:
+            return _Plan(Report(target, target), {}, {})
         ours = journal.read_commit(self.tree, "HEAD")
         old = render(origin.url, origin.current, self.answers)
         new = old if target == origin.current else render(origin.url, target, self.answers)
