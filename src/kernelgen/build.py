@@ -591,7 +591,8 @@ class _Run:
             if linked.violations and not self.options.local_only:
                 raise _abi_error(plan.variant, linked.violations)
             if linked.violations:
-                notes.append(f"local only: {len(linked.violations)} symbols are too new for other machines")
+                count = len(linked.violations)
+                notes.append(f"local only: {count} symbol{'s' * (count > 1)} too new for other machines")
         else:
             full = package.noarch_id(self.project, plan.stem, fixed_id=fixed)
         inputs = [*self.project.listed_files(), "build.toml", *self._shipped()]
