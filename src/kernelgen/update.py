@@ -340,7 +340,7 @@ class _Planner:
                     way_out="run `kernelgen update` without answers first",
                 )
             final = render(origin.url, target, {**self.answers, **data})
-            merged = self._merge_answers(merged, new, final, drop=drop)
+            merged = self._merge_answers(merged, new, final, origin, drop=drop)
         merged.files[ANSWERS] = final.files[ANSWERS]
         added = {k: v for k, v in final.answers.items() if k not in self.answers and k not in data}
         return _Plan(_report(origin.current, target, ours, merged, added), ours, merged.files)
@@ -386,9 +386,8 @@ class _Planner:
         return merged
 
     def _merge_answers(
-        self, so_far: merge.Merged, old: Rendered, new: Rendered, *, drop: bool
+        self, so_far: merge.Merged, old: Rendered, new: Rendered, origin: _Origin, *, drop: bool
     ) -> merge.Merged:
-        origin = _origin(self.answers, None)
         earlier = _Earlier(origin, self.answers)
         merged = merge.merge(
             _without_answers(old.files),
