@@ -200,7 +200,7 @@ FOR_EVERY_LEVEL void narrow_loop(const float* __restrict from, T* __restrict to,
 
 #ifdef __x86_64__
 
-__attribute__((target("avx,f16c"))) void widen_f16c(const Half* from, float* to, int64_t count) {
+__attribute__((target("avx2,f16c"))) void widen_f16c(const Half* from, float* to, int64_t count) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
     const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
@@ -209,7 +209,7 @@ __attribute__((target("avx,f16c"))) void widen_f16c(const Half* from, float* to,
   widen_loop(from + i, to + i, count - i);
 }
 
-__attribute__((target("avx,f16c"))) void narrow_f16c(const float* from, Half* to, int64_t count) {
+__attribute__((target("avx2,f16c"))) void narrow_f16c(const float* from, Half* to, int64_t count) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
     const __m256 floats = _mm256_loadu_ps(from + i);
@@ -252,7 +252,7 @@ template <typename T>
 void img2gray::cpu::widen(const T* from, float* to, int64_t count) {
 #ifdef __x86_64__
   if constexpr (std::is_same_v<T, Half>) {
-    if (__builtin_cpu_supports("f16c")) {
+    if (__builtin_cpu_supports("avx2")) {  // and so F16C, which is older
       return widen_f16c(from, to, count);
     }
   }
@@ -264,7 +264,7 @@ template <typename T>
 void img2gray::cpu::narrow(const float* from, T* to, int64_t count) {
 #ifdef __x86_64__
   if constexpr (std::is_same_v<T, Half>) {
-    if (__builtin_cpu_supports("f16c")) {
+    if (__builtin_cpu_supports("avx2")) {  // and so F16C, which is older
       return narrow_f16c(from, to, count);
     }
   }
