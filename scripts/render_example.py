@@ -1,11 +1,12 @@
 """Bring examples/img2gray up to the template: its managed files are rendered anew, its owned files stay.
 
-    python scripts/render_example.py            rewrite
-    python scripts/render_example.py --check    print what would change; exit 1 if anything would
+python scripts/render_example.py            rewrite
+python scripts/render_example.py --check    print what would change; exit 1 if anything would
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +30,17 @@ def expected() -> Iterator[tuple[Path, bytes]]:
             lines = file.data.decode().splitlines(keepends=True)
             fixed = [f"_commit: v{__version__}\n" if line.startswith("_commit:") else line for line in lines]
             yield EXAMPLE / path, "".join(fixed).encode()
+        elif path == "build.toml":
+            yield EXAMPLE / path, with_own_sources(file.data.decode(), (EXAMPLE / path).read_text()).encode()
         elif not rendered.owned(path) or not (EXAMPLE / path).exists():
             yield EXAMPLE / path, file.data
+
+
+def with_own_sources(rendered: str, existing: str) -> str:
+    """A rendered build.toml with the sources that the existing one lists below each anchor."""
+    anchor = re.compile(r"(  # Your own sources go below this line\.\n)((?:  .*\n)*)")
+    own = iter(match[2] for match in anchor.finditer(existing))
+    return anchor.sub(lambda match: match[1] + next(own, ""), rendered)
 
 
 def main() -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,21 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     (home / ".gitconfig").write_text(
         "[user]\n\tname = Test\n\temail = test@example.com\n[init]\n\tdefaultBranch = main\n"
     )
+
+
+@pytest.fixture(scope="session")
+def cuobjdump() -> Path:
+    """NVIDIA's reader of CUDA objects: the toolkit's, or that of the nvidia-cuda-cuobjdump package."""
+    places = [Path(shutil.which("cuobjdump") or "/usr/local/cuda/bin/cuobjdump")]
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        files = importlib.metadata.files("nvidia-cuda-cuobjdump") or []
+        places += [Path(str(file.locate())) for file in files if file.name == "cuobjdump"]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        pytest.skip("no cuobjdump: neither a CUDA toolkit nor nvidia-cuda-cuobjdump is installed")
+    if not os.access(found, os.X_OK):  # pip does not mark files outside bin/ as executable
+        found.chmod(0o755)
+    return found
 
 
 @pytest.fixture(scope="session")
