@@ -427,6 +427,30 @@ MALFORMED = [
         "The return Tensor(a!) is an argument again, and a custom operator cannot return what it was given.",
         "Declare a new Tensor; or mark the argument (a!), which is written to, and return ().",
     ),
+    (
+        "f(Tensor x) -> (Tensor, ScalarType)",
+        "ScalarType",
+        "A ScalarType that is returned reaches Python as a bare number.",
+        "Return int, or a Tensor that has it.",
+    ),
+    (
+        "f(Tensor x) -> Generator",
+        "Generator",
+        "A Generator is no return of a custom operator.",
+        "Return a Tensor of its state.",
+    ),
+    (
+        "f(Tensor x, Generator g) -> Tensor",
+        "Generator",
+        "PyTorch has no type in C++ for Generator.",
+        "Write Generator?.",
+    ),
+    (
+        "f(Tensor x, SymInt?[] k) -> Tensor",
+        "SymInt",
+        "PyTorch has no type in C++ for SymInt?[].",
+        "Write int?[].",
+    ),
     ("f(Tensor x) -> int[2]", "int[2]", "A list that is returned has no fixed length.", "Write int[]."),
     (
         "aten::f(Tensor x) -> Tensor",
@@ -446,48 +470,48 @@ MALFORMED = [
         "f.default(Tensor x) -> Tensor",
         "default",
         "An overload cannot be called 'default': it is an attribute of every operator in `torch.ops`.",
-        "Choose another name.",
+        "Call it default_.",
     ),
     (
         "class(Tensor x) -> Tensor",
         "class",
         "An operator cannot be called 'class': it is a keyword of Python.",
-        "Call it class_ or another name.",
+        "Call it class_.",
     ),
     (
         "_f(Tensor x) -> Tensor",
         "_f",
         "An operator cannot be called '_f': it is not public, because it begins with an underscore.",
-        "Call it f_ or another name.",
+        "Call it f.",
     ),
     (
         "math(Tensor x) -> Tensor",
         "math",
         "An operator cannot be called 'math': it is the name of a header of the compiler, PyTorch or CUDA.",
-        "Call it math_ or another name.",
+        "Call it math_.",
     ),
     (
         "f(Tensor x, int lambda) -> Tensor",
         "lambda",
         "An argument cannot be called 'lambda': it is a keyword of Python.",
-        "Call it lambda_ or another name.",
+        "Call it lambda_.",
     ),
     (
         "f(Tensor x, int register) -> Tensor",
         "register",
         "An argument cannot be called 'register': it is a keyword of C++.",
-        "Call it register_ or another name.",
+        "Call it register_.",
     ),
     (
         "f(Tensor x, int threadIdx) -> Tensor",
         "threadIdx",
         "An argument cannot be called 'threadIdx': it is a name of CUDA.",
-        "Call it threadidx_ or another name.",
+        "Call it threadidx.",
     ),
     (
         "f(Tensor x, int a__b) -> Tensor",
         "a__b",
-        "An argument cannot be called 'a__b': it is reserved in C++, because it has two underscores in a row.",
+        "An argument cannot be called 'a__b': it is reserved in C++ for its two underscores in a row.",
         None,
     ),
     ("f(Tensor größe) -> Tensor", "ö", "'ö' is not an ASCII letter.", "Write names in a-z, A-Z, 0-9 and _."),
@@ -540,6 +564,19 @@ TYPES = st.builds(
     st.none() | st.integers(1, 5),
     st.booleans(),
     st.booleans(),
+)
+ARGUMENT_TYPES = TYPES.filter(
+    lambda type_: (
+        not (type_.base == "SymInt" and type_.elem_optional)
+        and not (type_.base == "Generator" and not (type_.elem_optional if type_.list else type_.optional))
+    )
+)
+RETURN_TYPES = TYPES.filter(
+    lambda type_: (
+        type_.size is None
+        and type_.base not in ("Generator", "Layout", "MemoryFormat", "ScalarType")
+        and not (type_.base == "Scalar" and type_.list and not type_.elem_optional)
+    )
 )
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
 TEXTS = st.text(st.sampled_from("abz ,()[]=*?!.'\"\\\n\t#~|->"), max_size=8)
@@ -603,7 +640,7 @@ def schemas(draw: st.DrawFn) -> str:
     for index, name in enumerate(argument_names):
         if index == star:
             parts.append("*")
-        type_ = Type("Tensor") if index == tensor else draw(TYPES)
+        type_ = Type("Tensor") if index == tensor else draw(ARGUMENT_TYPES)
         alias = ""
         if type_.base == "Tensor" and draw(st.integers(0, 4)) == 0:
             alias = draw(st.sampled_from(["!", f"({'abcdefgh'[index]}!)", f"({'abcdefgh'[index]})"]))
@@ -619,15 +656,7 @@ def schemas(draw: st.DrawFn) -> str:
     if parts[-1] == "*":
         parts.pop()
     blank = draw(st.sampled_from(["", " ", "  "]))
-    returned = draw(
-        st.lists(
-            TYPES.map(
-                lambda type_: str(Type(type_.base, type_.elem_optional, type_.list, None, type_.optional))
-            ),
-            min_size=0 if mutable else 1,
-            max_size=3,
-        )
-    )
+    returned = draw(st.lists(RETURN_TYPES.map(str), min_size=0 if mutable else 1, max_size=3))
     if draw(st.booleans()):
         returned = [f"{type_} r{index}" for index, type_ in enumerate(returned)]
     returns = returned[0] if len(returned) == 1 and draw(st.booleans()) else f"({f',{blank}'.join(returned)})"
@@ -635,7 +664,7 @@ def schemas(draw: st.DrawFn) -> str:
     return f"op_{draw(NAME)}{overload}{blank}({f',{blank}'.join(parts)}){blank}->{blank}{returns}"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(schemas())
 def test_what_is_printed_reads_as_the_same(text: str) -> None:
     schema = parse(text)
@@ -645,7 +674,7 @@ def test_what_is_printed_reads_as_the_same(text: str) -> None:
     assert parse(schema.text).text == schema.text
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(schemas())
 def test_pytorch_agrees(text: str) -> None:
     schema = parse(text)
@@ -663,7 +692,7 @@ def test_pytorch_agrees(text: str) -> None:
 
 
 def pytorch_text(schema: Schema) -> str:
-    """What PyTorch prints, where that cannot be read again: devices, complex numbers, `Tensor!`, aliases in lists."""
+    """What PyTorch prints, also where it cannot read that again: devices, complex numbers, `Tensor!`."""
     count = 0
     shown = {}
     for argument in schema.arguments:
@@ -692,21 +721,30 @@ def pytorch_text(schema: Schema) -> str:
     return schema._print(shown)
 
 
-@settings(max_examples=1000, deadline=None)
-@given(
-    st.text(st.sampled_from("fx Tensorint(a!)[]?*,.=->1\"'\\é\n"), max_size=40)
-    | schemas().flatmap(lambda text: st.integers(0, len(text) - 1).map(lambda at: text[:at] + text[at + 1 :]))
+SPOILT = schemas().flatmap(
+    lambda text: st.integers(0, len(text) - 1).map(lambda at: text[:at] + text[at + 1 :])
 )
-def test_anything_is_read_or_refused(text: str) -> None:
+
+
+def refusal(text: str) -> KernelgenError | None:
     try:
-        schema = parse(text)
+        parse(text)
     except KernelgenError as error:
-        shown, caret = (error.detail or "").split("\n")
-        assert len(caret) <= len(shown) + 1
-        assert error.what.endswith((".", "?"))
-        assert (error.way_out or "").endswith(".")
-    else:
-        torch._C.parse_schema(str(schema))
+        return error
+    return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from("fx Tensorint(a!)[]?*,.=->1\"'\\é\n"), max_size=40) | SPOILT)
+def test_anything_is_read_or_refused(text: str) -> None:
+    error = refusal(text)
+    if error is None:
+        torch._C.parse_schema(str(parse(text)))
+        return
+    shown, caret = (error.detail or "").split("\n")
+    assert len(caret) <= len(shown) + 1
+    assert error.what.endswith(".")
+    assert (error.way_out or "").endswith(".")
 
 
 # --- Names ---
@@ -822,17 +860,17 @@ def test_operators_that_go_together() -> None:
         (
             ["f.a(Tensor x) -> Tensor", "f_a(Tensor y) -> Tensor"],
             {},
-            "f_a and f.a both need the name f_a for their files and functions.",
+            "f_a and f.a both need files and functions called f_a.",
         ),
         (
             ["f(Tensor x) -> Tensor", "F(Tensor y) -> Tensor"],
             {},
-            "F and f both need the name F for their files and functions.",
+            "F and f both need files and functions called F.",
         ),
         (
             ["f_backward(Tensor x) -> Tensor", "f(Tensor y) -> Tensor"],
             {"autograd": True},
-            "the backward operator of f and f_backward both need the name f_backward for their files and functions.",
+            "the backward operator of f and f_backward both need files and functions called f_backward.",
         ),
         ([], {}, "No operator is declared."),
         (
@@ -853,7 +891,7 @@ def test_operators_that_go_together() -> None:
         (
             ["f(Tensor x) -> Tensor"],
             {"kernel_name": "a--b"},
-            "A kernel cannot be called 'a--b': 'a__b' is reserved in C++, because it has two underscores in a row.",
+            "A kernel cannot be called 'a--b': 'a__b' is reserved in C++ for its two underscores in a row.",
         ),
         (
             ["f(Tensor x) -> Tensor"],
@@ -903,7 +941,8 @@ def test_cpp_argument_types(argument: str, full: str, stable: str | None) -> Non
 
 def test_python_types() -> None:
     schema = parse(
-        "f(Tensor x, int[2]? k, Tensor?[] ts, Scalar s, ScalarType? t, bool[] b, *, str m) -> (Tensor, int[], str?)"
+        "f(Tensor x, int[2]? k, Tensor?[] y, Scalar s, ScalarType? t, bool[] b, *, str m)"
+        " -> (Tensor, int[], str?)"
     )
     assert [python_type(argument) for argument in schema.arguments] == [
         "torch.Tensor",

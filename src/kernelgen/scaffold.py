@@ -162,7 +162,7 @@ def check_kernel_name(name: str) -> None:
 
 
 def check_operators(ops: object, answers: Mapping[str, Any]) -> list[str]:
-    """Parse and validate an `ops` answer; returns the schemas in PyTorch's canonical form.
+    """Parse and validate an `ops` answer; returns the schemas with even blanks and their defaults as written.
 
     Raises:
         KernelgenError: the answer is no list of schemas, or one of them cannot be taken.
@@ -183,7 +183,7 @@ def check_operators(ops: object, answers: Mapping[str, Any]) -> list[str]:
         abi=answers.get("abi") or "full",
         autograd=bool(answers.get("autograd")),
     )
-    return [str(one) for one in parsed]
+    return [one.text for one in parsed]
 
 
 def render(

@@ -98,7 +98,7 @@ def _refuse_clash(schema: Schema, name: str, owner: str, other: str) -> None:
             way_out=f'Take one out, or make it an overload, "{schema.name}.other(...)".',
         )
     raise KernelgenError(
-        f"{owner} and {other} both need the name {name} for their files and functions.",
+        f"{owner} and {other} both need files and functions called {name}.",
         detail=str(schema),
         way_out="Rename one of them.",
     )

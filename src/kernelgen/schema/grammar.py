@@ -16,6 +16,7 @@ from kernelgen.errors import KernelgenError
 from kernelgen.schema import names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
 BASES = (
@@ -444,14 +445,14 @@ class _Reader:
             )
         if self.now.text == "-":
             self.fail(self.now.start, "A name has no dashes", "use an underscore")
-        self._refuse_name(start, names.why_not_operator(name), "operator", _another(name))
+        self._refuse_name(start, "operator", names.why_not_operator)
         if not self.skip("."):
             return name, ""
         start = self.now
         overload = self._name(
             "an overload's name", f'write "{name}.out(...)", or "{name}(...)" without the dot'
         )
-        self._refuse_name(start, names.why_not_overload(overload), "overload", "choose another name")
+        self._refuse_name(start, "overload", names.why_not_overload)
         if self.now.text == ".":
             self.fail(self.now.start, "An operator has one overload name", f'write "{name}.{overload}(...)"')
         return name, overload
@@ -465,12 +466,14 @@ class _Reader:
             self.fail(self.now.start, f"Expected {what} and found {self.found()}", way_out)
         return self.next().text
 
-    def _refuse_name(self, token: _Token, reason: str | None, what: str, way_out: str) -> None:
+    def _refuse_name(self, token: _Token, what: str, why_not: Callable[[str], str | None]) -> None:
+        reason = why_not(token.text)
         if reason:
+            article = "A" if what == "return" else "An"
             self.fail(
                 token.start,
-                f"{'A' if what == 'return' else 'An'} {what} cannot be called {token.text!r}: it is {reason}",
-                way_out,
+                f"{article} {what} cannot be called {token.text!r}: it is {reason}",
+                _another(token.text, why_not),
             )
 
     # --- Arguments and returns ---
@@ -508,6 +511,7 @@ class _Reader:
         self.expect(",", "separate arguments with commas")
 
     def _argument(self, kwarg_only: bool) -> Argument:
+        place = self.now.start
         type_, alias = self._type("an argument's type")
         if self.now.text in (",", ")", "="):
             self.fail(
@@ -515,13 +519,25 @@ class _Reader:
                 f"The argument of type {_aliased(type_, alias)} has no name",
                 f'write "{type_} x"',
             )
+        self._check_argument_type(type_, place)
         token = self.now
         name = self._name("an argument's name", f'write "{type_} x"')
-        self._refuse_name(token, names.why_not_argument(name), "argument", _another(name))
+        self._refuse_name(token, "argument", names.why_not_argument)
         default = None
         if self.skip("="):
             default = self._default(type_)
         return Argument(name, type_, default, kwarg_only, alias)
+
+    def _check_argument_type(self, type_: Type, place: int) -> None:
+        # at::Generator is registered as `Generator?`, and std::optional<int64_t> in a list as `int?`.
+        if type_.base == "Generator" and not (type_.elem_optional if type_.list else type_.optional):
+            self.fail(
+                place,
+                f"PyTorch has no type in C++ for {type_}",
+                f"write Generator?{'[]' if type_.list else ''}",
+            )
+        if type_.base == "SymInt" and type_.elem_optional:
+            self.fail(place, f"PyTorch has no type in C++ for {type_}", "write int?[]")
 
     def _returns(self) -> list[Return]:
         if not self.skip("("):
@@ -550,10 +566,24 @@ class _Reader:
             )
         if type_.size is not None:
             self.fail(place, "A list that is returned has no fixed length", f"write {type_.base}[]")
+        if type_.base in ("ScalarType", "Layout", "MemoryFormat"):
+            self.fail(
+                place,
+                f"A {type_.base} that is returned reaches Python as a bare number",
+                "return int, or a Tensor that has it",
+            )
+        if type_.base == "Generator":
+            self.fail(place, "A Generator is no return of a custom operator", "return a Tensor of its state")
+        if type_.base == "Scalar" and type_.list and not type_.elem_optional:
+            self.fail(
+                place,
+                f"PyTorch has no type in C++ for a {type_} that is returned",
+                "return float[], or a Tensor",
+            )
         if self.now.kind != "word":
             return Return(type_)
         token = self.next()
-        self._refuse_name(token, names.why_not_argument(token.text), "return", _another(token.text))
+        self._refuse_name(token, "return", names.why_not_argument)
         return Return(type_, token.text)
 
     # --- Types ---
@@ -939,8 +969,10 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _another(name: str) -> str:
-    return f"call it {name.strip('_').lower() or 'x'}_ or another name" if name else "choose another name"
+def _another(name: str, why_not: Callable[[str], str | None]) -> str:
+    plain = re.sub("__+", "_", name.strip("_")).lower()
+    free = [other for other in (plain, plain + "_") if other.isidentifier() and not why_not(other)]
+    return f"call it {free[0]}" if free else "choose another name"
 
 
 def _free(aliases: set[str]) -> str:

@@ -120,7 +120,7 @@ _PACKAGES = {
 
 def _reserved_shape(name: str) -> str | None:
     if "__" in name:
-        return "reserved in C++, because it has two underscores in a row"
+        return "reserved in C++ for its two underscores in a row"
     if re.match(r"_[A-Z]", name):
         return "reserved in C++, because it begins with an underscore and a capital"
     if name == "_":

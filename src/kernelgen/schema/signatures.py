@@ -1,4 +1,16 @@
-"""How C++ and Python spell the types of an operator's arguments and returns."""
+"""How C++ and Python spell the types of an operator's arguments and returns.
+
+The full ABI has what torchgen derives for a native function (torchgen.api.native, SymInt as int64_t: a kernel
+runs on numbers). It differs where that does not work in a custom operator, each case tried with torch 2.13:
+
+- `str[]` would be at::ArrayRef<std::string_view>, which registers and then reads strings that are freed;
+- `Tensor(a!)?` and `Tensor?[]?` would be references that no registration takes;
+- `bool[]`, `complex` and lists that are returned and may be None have no type in torchgen;
+- a returned `str` would be a view of a string that the kernel no longer holds.
+
+The stable ABI has what torch/csrc/stable/stableivalue_conversions.h boxes for version 2.11, by value or by
+const reference.
+"""
 
 from __future__ import annotations
 
@@ -77,13 +89,13 @@ def cpp_argument_type(argument: Argument, abi: str) -> str:
     if not type_.list:
         if argument.mutable and not type_.optional:
             return f"{value}&"
-        whole = f"std::optional<{value}>" if type_.optional else value
+        whole = _optional(value, type_.optional)
         return f"const {whole}&" if type_.base in ("Tensor", "Scalar") else whole
     if type_.optional and type_.base in ("int", "SymInt") and not type_.elem_optional:
         return "at::OptionalIntArrayRef"
     list_ = _full_list(type_, value)
     owning = list_.startswith("c10::List")
-    whole = f"std::optional<{list_}>" if type_.optional else list_
+    whole = _optional(list_, type_.optional)
     return f"const {whole}&" if owning else whole
 
 
@@ -149,6 +161,10 @@ def _python_string(value: str) -> str:
     return f'"{escaped}"'
 
 
+def _optional(value: str, optional: bool = True) -> str:
+    return f"std::optional<{value}>" if optional else value
+
+
 def _value(type_: Type, abi: str) -> str:
     if abi == "full":
         return _FULL[type_.base]
@@ -161,10 +177,14 @@ def _value(type_: Type, abi: str) -> str:
 
 
 def _full_list(type_: Type, value: str) -> str:
-    if type_.elem_optional:
-        return f"c10::List<std::optional<{value}>>"
     if type_.base == "str":
-        return "c10::List<std::string>"
+        return f"c10::List<{_optional('std::string', type_.elem_optional)}>"
+    if type_.elem_optional:
+        return (
+            f"c10::List<{_optional(value)}>"
+            if type_.base == "Tensor"
+            else f"at::ArrayRef<{_optional(value)}>"
+        )
     if type_.base == "bool":
         return f"std::array<bool, {type_.size}>" if type_.size else "c10::List<bool>"
     named = {"Tensor": "at::TensorList", "int": "at::IntArrayRef", "SymInt": "at::IntArrayRef"}
@@ -172,20 +192,22 @@ def _full_list(type_: Type, value: str) -> str:
 
 
 def _stable_argument(type_: Type, value: str) -> str:
-    element = f"std::optional<{value}>" if type_.elem_optional else value
-    whole = f"std::vector<{element}>" if type_.list else value
-    by_reference = type_.list or type_.base in ("Tensor", "str")
-    if type_.optional:
-        whole = f"std::optional<{whole}>"
-    return f"const {whole}&" if by_reference else whole
+    element = _optional(value, type_.elem_optional)
+    whole = _optional(f"std::vector<{element}>" if type_.list else value, type_.optional)
+    return f"const {whole}&" if type_.list or type_.base in ("Tensor", "str") else whole
 
 
 def _returned(type_: Type, abi: str) -> str:
     value = _value(type_, abi)
-    if abi == "full" and type_.base == "str":
-        value = "std::string"
-    if type_.elem_optional:
-        value = f"std::optional<{value}>"
-    if type_.list:
-        value = f"std::vector<{value}>"
-    return f"std::optional<{value}>" if type_.optional else value
+    list_ = "std::vector"
+    if abi == "full":
+        # Here PyTorch insists on SymInt, and has no std::vector<bool>.
+        value = {"str": "std::string", "SymInt": "c10::SymInt"}.get(type_.base, value)
+        list_ = "c10::List" if type_.base == "bool" and not type_.elem_optional else list_
+    elif str(type_).startswith("bool[]"):
+        raise KernelgenError(
+            f"{type_} cannot be returned with the stable ABI, which cannot box std::vector<bool>.",
+            way_out="Use --abi full, or return int[].",
+        )
+    element = _optional(value, type_.elem_optional)
+    return _optional(f"{list_}<{element}>" if type_.list else element, type_.optional)
