@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Point HOME and the XDG folders at a folder of the run's own, for the whole session and its processes."""
+    """Point HOME and the XDG folders at a folder of the run's own, for its processes too."""
     home = tmp_path_factory.mktemp("home")
     os.environ.update(
         {

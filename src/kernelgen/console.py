@@ -67,6 +67,11 @@ class Bar:
             self._task = self._progress.add_task(what, total=total)
         self._progress.update(self._task, completed=done, total=total, description=what)
 
+    def stop(self) -> None:
+        """Take the bar away, so that a question can be asked."""
+        if self._progress is not None:
+            self._progress.stop()
+
     def note(self, text: str) -> None:
         """A line that the person should read."""
         self._console.print(text, markup=False)
