@@ -90,8 +90,9 @@ def _run_trial(python: Path | str, job: dict[str, Any]) -> _Outcome:
 
 def _ending(status: int, output: str) -> str:
     """How a process ended, in words."""
-    lines = [line for line in output.strip().splitlines() if line.strip()]
-    last = lines[-1] if lines else ""
+    lines = [line.strip() for line in output.strip().splitlines() if line.strip()]
+    # A C++ exception that nothing caught is told by `what():`, long before the last frame of the stack.
+    last = next((line for line in lines if line.startswith("what():")), lines[-1] if lines else "")
     if status < 0:
         name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
         return f"the process was killed by {name}" + (f": {last}" if last else "")
@@ -121,7 +122,10 @@ def _try(project: Project, built: Built, python: Path | str) -> list[Finding]:
 def _read_trial(variant: Judged, outcome: _Outcome, twin_id: str | None) -> Iterator[Finding]:
     """Findings from a trial's result, whole or cut short by a crash."""
     result = outcome.result or {}
-    if running := result.get("running"):
+    running = result.get("running")
+    if running == "twin" and f"namespace {variant.metadata['id']}" in outcome.said:
+        twin_id = None  # the copy still had its model's id somewhere: it says nothing about the kernel
+    elif running:
         code = _STEP_CODES.get(running, "KG401")
         yield variant.fault(code, f"{RULES[code]}: {outcome.said or 'the process ended'}", _trace(result))
     elif not result:
@@ -174,8 +178,8 @@ def _step_ok(step: str, found: dict[str, Any]) -> str:
         return f"{size} {count[step]}"
     return {
         "load": "in a fresh process, by kernels",
-        "schemas": "; ".join(found.get("registered", ())) or "no operator",
-        "opcheck": f"{len(found)} operators",
+        "schemas": ", ".join(s.partition("(")[0] for s in found.get("registered", ())) or "no operator",
+        "opcheck": ", ".join(found) or "no operator",
         "twin": "both versions have their operators",
         "layers": ", ".join(found.get("layers", ())) or "there are none",
     }[step]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _BINARY = (".so", ".pyd", ".dylib")
 _TEXT = (".py", ".json")
+_WORD = 8  # bytes that one instruction copies
 
 
 def make(variant: Path, metadata: dict[str, Any], target: Path) -> str | None:
@@ -30,7 +31,7 @@ def make(variant: Path, metadata: dict[str, Any], target: Path) -> str | None:
 
     Returns:
         The new id, or None when none can be made: the id has no unique part with two letters that can change
-        alike, or a compiler has cut it up into immediates, so that a copy would be neither.
+        alike, or a compiler has cut it up in another way, so that a copy would be neither.
     """
     full = str(metadata["id"])
     stem = f"_{str(metadata['name']).replace('-', '_')}_{metadata['backend']['type']}_"
@@ -38,7 +39,7 @@ def make(variant: Path, metadata: dict[str, Any], target: Path) -> str | None:
         return None
     libraries = {p: p.read_bytes() for p in variant.rglob("*") if p.is_file() and p.suffix in _BINARY}
     for at, other in _alike(full, len(stem)):
-        changed = {p: data.replace(full.encode(), other.encode()) for p, data in libraries.items()}
+        changed = {p: _replaced(data, full, other, at) for p, data in libraries.items()}
         if not any(_has_rest(data, full, at) for data in changed.values()):
             # Python-only kernels put the id together when they are imported.
             old, new = (full, other) if libraries else (full[len(stem) :], other[len(stem) :])
@@ -48,18 +49,33 @@ def make(variant: Path, metadata: dict[str, Any], target: Path) -> str | None:
 
 
 def _alike(full: str, start: int) -> Iterator[tuple[int, str]]:
-    """Identifiers of the same length and hash, with the place of the two letters that differ."""
-    for at in range(start, len(full) - 1):
+    """Identifiers of the same length and hash, with the place of the two letters that differ.
+
+    Those come first whose two letters share one of the eight-byte words that a compiler cuts a text into.
+    """
+    whole_words = len(full) // _WORD * _WORD
+    places = range(start, len(full) - 1)
+    for at in sorted(places, key=lambda i: (i % _WORD == _WORD - 1 or i >= whole_words, i)):
         for step in (1, -1):
             pair = chr(ord(full[at]) + step) + chr(ord(full[at + 1]) - 33 * step)
             if pair.isascii() and pair.isalnum():
                 yield at, full[:at] + pair + full[at + 2 :]
 
 
+def _replaced(data: bytes, full: str, other: str, at: int) -> bytes:
+    """A library with the id replaced, in one piece and in the words that instructions copy it by."""
+    data = data.replace(full.encode(), other.encode())
+    for start in (at // _WORD * _WORD, len(full) - _WORD):
+        if 0 <= start <= at and at + 2 <= start + _WORD <= len(full):
+            piece = slice(start, start + _WORD)
+            data = data.replace(full[piece].encode(), other[piece].encode())
+    return data
+
+
 def _has_rest(data: bytes, full: str, at: int) -> bool:
-    """Whether four letters around the changed ones are still there: a piece of the id in an instruction."""
-    windows = {full[i : i + 4] for i in range(max(0, at - 2), min(at + 1, len(full) - 4) + 1)}
-    return any(window.encode() in data for window in windows if len(window) == 4)
+    """Whether four letters with one of the changed ones are still there: a piece that was not replaced."""
+    windows = {full[i : i + 4] for i in range(max(0, at - 3), min(at + 1, len(full) - 4) + 1)}
+    return any(window.encode() in data for window in windows)
 
 
 def _write(variant: Path, target: Path, libraries: dict[Path, bytes], old: str, new: str) -> None:
