@@ -101,8 +101,8 @@ def _with_version(root: Path, path: Path, pattern: str, version: str) -> str:
     return text[: match.start(1)] + version + text[match.end(1) :]
 
 
-def _bundle(root: Path, work: Path, tag: str) -> tuple[bytes, list[str]]:
-    """The bundle with one version more, and what that version changes, a line for each of its files."""
+def _bundle(root: Path, work: Path, tag: str) -> tuple[bytes, list[str] | None]:
+    """The bundle with one version more, and what that version changes, a line a file; None for the first."""
     git.run("init", "-q", "--template=", "--initial-branch=main", cwd=work, hermetic=True)
     released = template.released_versions(root / BUNDLE)
     if released:
@@ -110,7 +110,7 @@ def _bundle(root: Path, work: Path, tag: str) -> tuple[bytes, list[str]]:
     last = next(reversed(released), None)
     parent = released[last] if last else None
     template.commit_version(work, template.read_tree(root), tag, parent, len(released))
-    changes = _changes(work, last, tag) if last else []
+    changes = _changes(work, last, tag) if last else None
     # One thread, so that the same objects give the same bytes.
     create = ("-c", "pack.threads=1", "bundle", "create", "-q", "new.bundle", "--tags", "main")
     git.run(*create, cwd=work, hermetic=True)
@@ -152,7 +152,7 @@ def _shown(path: str) -> str:
     )
 
 
-def _changelog(text: str, version: str, date: str, changes: list[str]) -> tuple[str, str]:
+def _changelog(text: str, version: str, date: str, changes: list[str] | None) -> tuple[str, str]:
     """Close the Unreleased section; returns the whole changelog and the new section."""
     if _UNRELEASED not in text:
         raise KernelgenError("there is no section 'Unreleased'", where="CHANGELOG.md")
@@ -170,8 +170,10 @@ def _changelog(text: str, version: str, date: str, changes: list[str]) -> tuple[
             where="CHANGELOG.md",
             detail="\n".join(changes),
         )
-    listed = "".join(f"  - {line}\n" for line in changes)
+    listed = "".join(f"  - {line}\n" for line in changes or ())
     update = f"- An update brings these files:\n{listed}" if changes else "- An update changes no file.\n"
+    if changes is None:
+        update = ""
     written = [parts["Template"].strip("\n"), update.strip("\n")]
     template_part = "\n".join(part for part in written if part)
     tool_part = parts["Tool"].strip("\n") or "- No change."

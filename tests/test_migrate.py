@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import tomlkit
+import toy_template
 
-from kernelgen import git, migrate, update
+from kernelgen import git, migrate, project, update
 from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def comments(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_every_edition_becomes_five(name: str) -> None:
+def test_every_edition_becomes_five(name: str, tmp_path: Path) -> None:
     text = OLD[name]
     new, done, _ = migrate.migrate_build(text, license_id="Apache-2.0")  # Build.open has taken it
     general = tomlkit.parse(new).unwrap()["general"]
@@ -162,6 +163,13 @@ def test_every_edition_becomes_five(name: str) -> None:
     assert general["version"] >= 1
     assert comments(new) == comments(text)
     assert f"general.edition: 5 (it was {name[0]})" in done
+    # kernelgen's own judgement, with every file there that the project names.
+    name = str(general["name"]).replace("-", "_")
+    sources = [f"torch-ext/{name}/__init__.py", "torch-ext/torch_binding.cpp"]
+    sources += ["activation/a.cu", "a.metal", "relu.cu", "relu.cpp"]
+    toy_template.write(tmp_path, {"build.toml": new, **dict.fromkeys(sources, "")})
+    _, problems = project.examine(tmp_path)
+    assert [problem.message for problem in problems if not problem.warning] == []
     again, done, notes = migrate.migrate_build(new)
     assert (again, done, notes) == (new, [], [])
 
@@ -329,7 +337,7 @@ def test_sources() -> None:
 
 
 def test_a_whole_project(tmp_path: Path) -> None:
-    project = tmp_path / "old"
+    folder = tmp_path / "old"
     files = {
         "build.toml": EDITION_2,
         "flake.nix": 'inputs.kernel-builder.url = "github:huggingface/kernel-builder";\n',
@@ -347,19 +355,19 @@ def test_a_whole_project(tmp_path: Path) -> None:
         ".gitignore": "build\n",
     }
     for path, text in files.items():
-        (project / path).parent.mkdir(parents=True, exist_ok=True)
-        (project / path).write_text(text)
-    git.run("init", "-q", cwd=project, hermetic=True)
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    git.run("init", "-q", cwd=folder, hermetic=True)
     with pytest.raises(KernelgenError, match="no commit yet"):
-        migrate.migrate(project)
-    git.run("add", "-A", cwd=project, hermetic=True)
-    git.run("commit", "-qm", "x", cwd=project, hermetic=True)
+        migrate.migrate(folder)
+    git.run("add", "-A", cwd=folder, hermetic=True)
+    git.run("commit", "-qm", "x", cwd=folder, hermetic=True)
 
-    shown = migrate.migrate(project, license_id="MIT", dry_run=True)
-    assert git.text("status", "--porcelain", cwd=project, hermetic=True) == ""
-    done = migrate.migrate(project, license_id="MIT")
+    shown = migrate.migrate(folder, license_id="MIT", dry_run=True)
+    assert git.text("status", "--porcelain", cwd=folder, hermetic=True) == ""
+    done = migrate.migrate(folder, license_id="MIT")
     assert done == shown
-    gone = {path for path in files if not (project / path).exists()}
+    gone = {path for path in files if not (folder / path).exists()}
     assert gone == {
         "setup.py",
         "CMakeLists.txt",
@@ -367,23 +375,23 @@ def test_a_whole_project(tmp_path: Path) -> None:
         "torch-ext/registration.h",
         "torch-ext/relu/relu/__init__.py",
     }
-    assert (project / "torch-ext/relu/__init__.py").read_text() == "from ._ops import ops\n"
+    assert (folder / "torch-ext/relu/__init__.py").read_text() == "from ._ops import ops\n"
     assert (
         "from .._ops import add_op_namespace_prefix"
-        in (project / "torch-ext/relu/layers/__init__.py").read_text()
+        in (folder / "torch-ext/relu/layers/__init__.py").read_text()
     )
-    assert 'get_local_kernel(Path("."))' in (project / "tests/test_relu.py").read_text()
-    assert (project / ".gitignore").read_text().startswith("build\nresult\n")
+    assert 'get_local_kernel(Path("."))' in (folder / "tests/test_relu.py").read_text()
+    assert (folder / ".gitignore").read_text().startswith("build\nresult\n")
     assert [note for note in done.notes if not note.startswith("build.toml")] == [
         "flake.lock: belongs to the old address; run `nix flake update`",
         "README.md:1: an old variant name; see `kernelgen variants`",
         "tests/: no test has the marker kernels_ci, so `nix run .#ci-test` runs none",
         "CARD.md: missing; the Hub page is made from it",
     ]
-    git.run("commit", "-qm", "y", cwd=project, hermetic=True)
-    assert migrate.migrate(project).files == {}
+    git.run("commit", "-qm", "y", cwd=folder, hermetic=True)
+    assert migrate.migrate(folder).files == {}
 
-    git.run("revert", "--no-edit", "HEAD", cwd=project, hermetic=True)
-    migrate.migrate(project, license_id="MIT")
-    update.abort(project)
-    assert git.text("status", "--porcelain", cwd=project, hermetic=True) == ""
+    git.run("revert", "--no-edit", "HEAD", cwd=folder, hermetic=True)
+    migrate.migrate(folder, license_id="MIT")
+    update.abort(folder)
+    assert git.text("status", "--porcelain", cwd=folder, hermetic=True) == ""

@@ -66,6 +66,8 @@ def test_two_releases(checkout: Path, tmp_path: Path) -> None:
     assert git.text("describe", cwd=checkout, hermetic=True) == "v0.1.0"
     bundle = checkout / "src/kernelgen/data/template.bundle"
     assert list(template.released_versions(bundle)) == ["v0.1.0"]
+    first = "## 0.1.0 (2026-12-01)\n\n### Tool\n\n- First.\n\n### Template\n\n- First.\n"
+    assert done.stdout == first
 
     second_version(checkout)
     text = (checkout / "CHANGELOG.md").read_text().replace("### Tool\n", "### Tool\n\n- Faster.\n", 1)

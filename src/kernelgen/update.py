@@ -206,7 +206,7 @@ def conflict_marks(project: Path) -> tuple[str, ...]:
     tree = journal.find(project)
     if tree is None:
         return ()
-    grep = ("grep", "-l", "-z", "-I", "--untracked", "-E", "^>>>>>>> ")
+    grep = ("grep", "-l", "-z", "-I", "-E", "^>>>>>>> ")
     marked = git.run(*grep, cwd=project, check=False).stdout.split(b"\0")[:-1]
     found = []
     for raw in marked:
