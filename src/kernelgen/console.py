@@ -43,6 +43,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.text import Text
 
     console = make()
+    if not console.is_terminal:
+        console.width = 10_000  # a line a row, for grep and for logs
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         shown.add_column(heading, overflow="fold")
