@@ -52,13 +52,14 @@ class Unit:
     source: str  # relative to the mirror
     rule: str  # "cxx" or "nvcc"
     flags: tuple[str, ...]  # these decide the object
+    tool: str = ""  # and so do the compilers' versions
     speed: tuple[str, ...] = ()  # these do not
     heavy: bool = False
 
     @property
     def object(self) -> str:
         """Where the object goes: the source's path under a folder named by the flags."""
-        key = hashlib.sha256("\0".join((self.rule, *self.flags)).encode()).hexdigest()[:10]
+        key = hashlib.sha256("\0".join((self.rule, self.tool, *self.flags)).encode()).hexdigest()[:10]
         return f"../obj/{self.rule}-{key}/{self.source}.o"
 
 
@@ -238,6 +239,10 @@ def intersect(source: Sequence[str], target: Sequence[str]) -> tuple[str, ...]:
     return _ordered(f"{a}+PTX" if a in ptx else a for a in dict.fromkeys(found))
 
 
+def _tool(host: HostCompiler) -> str:
+    return f"{host.kind} {host.version} {host.target}"
+
+
 def _ordered(archs: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(archs, key=lambda a: (release(a), a)))
 
@@ -295,10 +300,12 @@ class _Flags:
         includes = self._includes(component, uses_torch, nvcc=nvcc)
         if not nvcc:
             own = component.cxx_flags if component else self.project.framework.cxx_flags
-            return Unit(source, "cxx", (*self._cxx(source), *self.defines, *includes, *own), heavy=heavy)
+            flags = (*self._cxx(source), *self.defines, *includes, *own)
+            return Unit(source, "cxx", flags, _tool(self.tools.host), heavy=heavy)
         own = component.gpu_flags if component else ()
         flags = (*self._nvcc(source), *self.defines, *gencode(archs), *includes, *self._cuda_flags(own))
-        return Unit(source, "nvcc", flags, self._threads(len(archs), heavy), heavy)
+        tool = f"nvcc {self.cuda.full_version if self.cuda else ''}, {_tool(self.tools.cuda_host or self.tools.host)}"
+        return Unit(source, "nvcc", flags, tool, self._threads(len(archs), heavy), heavy)
 
     def _threads(self, archs: int, heavy: bool) -> tuple[str, ...]:
         threads = self.settings.nvcc_threads or (1 if heavy else min(archs, self.settings.cpus))

@@ -214,13 +214,37 @@ def link(
     command = [str(plan.host.cxx), "-shared", "-o", os.path.relpath(out, mirror)]
     command += [f"-Wl,--version-script={os.path.relpath(script, mirror)}", "-Wl,--build-id=none"]
     command += ["-Wl,-z,noexecstack,-z,relro,-z,now", *([] if debug else ["-Wl,-O1"])]
+    command += ["-Wl,--no-undefined,--warn-unresolved-symbols"]
     command += [*(os.path.relpath(o, mirror) for o in objects), os.path.relpath(compat, mirror), *plan.link]
-    run(command, mirror)
+    _refuse_undefined(run(command, mirror), plan)
     violations = judge(out, stable_abi=_stable_abi(plan))
     if not debug:
         run(["strip", "--strip-all", str(out)], scratch)
         violations = (*violations, *(v for v in dynamic_violations(out) if v not in violations))
     return Linked(out, full, tuple(dict.fromkeys(violations)))
+
+
+# What an extension may leave to Python and, where stubs were linked, to torch and CUDA.
+_PYTHONS = re.compile(r"_?Py[A-Z_]")
+_STUBBED = re.compile(r"\b(at|c10|caffe2|torch)::|^(_*cuda|aoti_torch_|torch_|c10_)")
+
+
+def _refuse_undefined(output: str, plan: Plan) -> None:
+    """Say now what the loader would say later: a symbol that nothing defines.
+
+    Raises:
+        KernelgenError: the linker found no definition of a symbol, and none can come at run time.
+    """
+    names = dict.fromkeys(re.findall(r"undefined reference to [`'](.+)'", output))
+    real = plan.variant.backend == "cpu" and any(name.endswith("/lib") for name in plan.links)
+    missing = [n for n in names if not _PYTHONS.match(n) and (real or not _STUBBED.search(n))]
+    if missing:
+        more = "".join(f"\n{name}" for name in missing[1:10]) or None
+        raise KernelgenError(
+            f"{missing[0]} is used, but no source that build.toml lists defines it",
+            detail=more and f"and so are:{more}",
+            way_out="list the file that defines it, or correct the declaration",
+        )
 
 
 def _stable_abi(plan: Plan) -> str | None:

@@ -268,3 +268,12 @@ def test_interrupted_builds_leave_no_compiler(tmp_path: Path) -> None:
     with lock.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while any process of that build lives
     build(project, CPU)
+
+
+def test_a_missing_definition_is_said_at_the_build(tmp_path: Path) -> None:
+    project = copy(tmp_path / "p")
+    for name in ("torch-ext/torch_binding.cpp", "csrc/twice.h"):
+        path = project.root / name
+        path.write_text(path.read_text().replace("twice_cpu(", "thrice_cpu("))
+    with pytest.raises(KernelgenError, match=r"thrice_cpu\(float const\*, float\*, long\) is used, but no source"):
+        build(project, CPU)
