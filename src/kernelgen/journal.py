@@ -161,13 +161,26 @@ def apply(tree: Worktree, changes: Sequence[Change], note: dict[str, Any]) -> No
     _back_up(tree, changes)
     entry = {"head": tree.head(), "changes": [_described(stage, change) for change in changes], "note": note}
     _write_durably(tree.state / "journal.json", json.dumps(entry))
-    for change in changes:
-        _put(stage / change.path if change.after else None, tree.project / change.path, tree.project)
-    (tree.state / "index.new").replace(tree.index)
-    (tree.state / "journal.json").replace(tree.state / "last.json")
+    try:
+        for change in changes:
+            _put(stage / change.path if change.after else None, tree.project / change.path, tree.project)
+        (tree.state / "index.new").replace(tree.index)
+        (tree.state / "journal.json").replace(tree.state / "last.json")
+    except BaseException as error:
+        recover(tree)
+        if isinstance(error, OSError):
+            raise KernelgenError(
+                f"a file can't be changed ({error.strerror}), so all were put back", where=str(error.filename)
+            ) from error
+        raise
     shutil.rmtree(stage, ignore_errors=True)
     # Only saves git from reading the files again.
     git.run("update-index", "-q", "--refresh", cwd=tree.top, check=False)
+
+
+def is_half_done(tree: Worktree) -> bool:
+    """Whether a process was killed while it changed the project; the next `locked` mends it."""
+    return (tree.state / "journal.json").is_file()
 
 
 def recover(tree: Worktree) -> bool:

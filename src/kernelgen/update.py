@@ -206,6 +206,9 @@ def conflict_marks(project: Path) -> tuple[str, ...]:
     tree = journal.find(project)
     if tree is None:
         return ()
+    if journal.is_half_done(tree):
+        with journal.locked(tree):
+            pass
     grep = ("grep", "-l", "-z", "-I", "-E", "^>>>>>>> ")
     marked = git.run(*grep, cwd=project, check=False).stdout.split(b"\0")[:-1]
     found = []
@@ -456,6 +459,10 @@ def refuse_unready(tree: Worktree) -> None:
             way_out="git add -A && git commit -m 'Start'",
         )
     refuse_conflict_marks(tree.project)
+    _refuse_dirty(tree)
+
+
+def _refuse_dirty(tree: Worktree) -> None:
     if dirty := journal.dirty_paths(tree):
         raise KernelgenError(
             "the project has changes that are not committed",
@@ -582,6 +589,7 @@ def _carry_out(tree: Worktree, plan: _Plan, *, dry_run: bool) -> Report:
         if plan.before.get(path) != plan.after.get(path) or path in stages
     ]
     if changes:
+        _refuse_dirty(tree)  # an editor may have saved a file in the meantime
         journal.apply(tree, changes, {"from": plan.report.current, "to": plan.report.target})
     return plan.report
 
