@@ -27,6 +27,7 @@ from kernelgen.schema import (
     python_default,
     python_return_type,
     python_type,
+    registered,
     validate,
 )
 from kernelgen.schema.grammar import BASES, SCALAR_TYPES
@@ -956,3 +957,20 @@ def test_python_types() -> None:
     assert python_return_type(schema) == "tuple[torch.Tensor, list[int], str | None]"
     assert python_return_type(parse("f(Tensor(a!) x) -> ()")) == "None"
     assert cpp_return_type(parse("f(Tensor(a!) x) -> ()"), "full") == "void"
+
+
+def test_autograd_registers_a_backward_operator() -> None:
+    schemas = [
+        parse("lin(Tensor x, int k, Tensor w, *, float eps=1e-05) -> Tensor"),
+        parse("f.out(Tensor x) -> Tensor"),
+        parse("zero_(Tensor(a!) x) -> ()"),
+        parse("two(Tensor x) -> (Tensor, Tensor)"),
+    ]
+    found = [str(one) for one in registered(schemas, autograd=True)]
+    assert found[:4] == [str(one) for one in schemas]
+    eps = "1.0000000000000001e-05"
+    assert found[4:] == [
+        f"lin_backward(Tensor grad, Tensor x, int k, Tensor w, *, float eps={eps}) -> (Tensor, Tensor)",
+        "f_backward.out(Tensor grad, Tensor x) -> Tensor",
+    ]
+    assert registered(schemas, autograd=False) == schemas

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelgen import twin
+from kernelgen import schema, twin
 from kernelgen.artefact import Judged
 from kernelgen.errors import KernelgenError
 from kernelgen.finding import RULES, Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kernelgen.project import Project
     from kernelgen.variants import Built
@@ -101,7 +101,6 @@ def _ending(status: int, output: str) -> str:
 
 def _try(project: Project, built: Built, python: Path | str) -> list[Finding]:
     metadata = json.loads((built.path / "metadata.json").read_text("utf-8"))
-    ops = project.answers.get("ops")
     with tempfile.TemporaryDirectory(prefix="kernelgen-") as folder:
         copy = Path(folder) / built.name
         twin_id = twin.make(built.path, metadata, copy)
@@ -109,7 +108,7 @@ def _try(project: Project, built: Built, python: Path | str) -> list[Finding]:
             "variant": str(built.path),
             "id": metadata["id"],
             "torch_ops": bool(built.variant and built.variant.kind != "tvm-ffi"),
-            "ops": [str(op) for op in ops] if isinstance(ops, list) else None,
+            "ops": _declared(project.answers),
             "twin": str(copy) if twin_id else None,
             "twin_id": twin_id,
             "opcheck": True,
@@ -117,6 +116,18 @@ def _try(project: Project, built: Built, python: Path | str) -> list[Finding]:
         }
         outcome = _run_trial(python, job)
     return [*_read_trial(Judged(project, built, metadata), outcome, twin_id)]
+
+
+def _declared(answers: Mapping[str, Any]) -> list[str] | None:
+    """The schemas that a project says it registers; None where it says nothing."""
+    ops = answers.get("ops")
+    if not isinstance(ops, list):
+        return None
+    try:
+        parsed = [schema.parse(str(op)) for op in ops]
+    except KernelgenError:
+        return [str(op) for op in ops]  # an adopted project may have operators that we would not declare
+    return [str(one) for one in schema.registered(parsed, autograd=bool(answers.get("autograd")))]
 
 
 def _read_trial(variant: Judged, outcome: _Outcome, twin_id: str | None) -> Iterator[Finding]:

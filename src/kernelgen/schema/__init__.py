@@ -7,7 +7,7 @@ imports torch; the tests hold every answer against torch, torchgen and compilers
 
 from __future__ import annotations
 
-from kernelgen.schema.declaration import symbol, validate
+from kernelgen.schema.declaration import registered, symbol, validate
 from kernelgen.schema.grammar import Argument, Default, Return, Schema, Type, parse
 from kernelgen.schema.signatures import (
     cpp_argument_type,
@@ -29,6 +29,7 @@ __all__ = [
     "python_default",
     "python_return_type",
     "python_type",
+    "registered",
     "symbol",
     "validate",
 ]

@@ -11,8 +11,6 @@ from kernelgen.schema.signatures import cpp_argument_type, cpp_return_type
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelgen.schema.grammar import Schema
-
 BACKENDS = ("cpu", "cuda")
 ABIS = ("full", "stable")
 
@@ -87,6 +85,27 @@ def has_backward(schema: Schema) -> bool:
         [str(returned.type) for returned in schema.returns] == ["Tensor"]
         and not any(argument.mutable for argument in schema.arguments)
         and any(str(argument.type) == "Tensor" for argument in schema.arguments)
+    )
+
+
+def registered(schemas: Sequence[Schema], *, autograd: bool) -> list[Schema]:
+    """All operators that a project registers: the declared, then a backward one for each that has it."""
+    derived = [backward(schema) for schema in schemas if has_backward(schema)] if autograd else []
+    return [*schemas, *derived]
+
+
+def backward(schema: Schema) -> Schema:
+    """The operator that computes the gradient of `schema`: its arguments after the gradient of its output.
+
+    It returns a gradient for each argument that is a plain Tensor.
+    """
+    tensor = Type("Tensor")
+    tensors = [argument for argument in schema.arguments if argument.type == tensor]
+    return Schema(
+        name=f"{schema.name}_backward",
+        overload=schema.overload,
+        arguments=(Argument("grad", tensor), *schema.arguments),
+        returns=(Return(tensor),) * len(tensors),
     )
 
 
