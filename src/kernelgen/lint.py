@@ -555,7 +555,9 @@ def _layers_reachable(modules: list[Module], folder: Path) -> Iterator[Finding]:
     if "layers" not in _bound_names(init.tree):
         message = "the package does not import its layers, so the loader cannot find them"
         yield Finding("KG206", "layers", "error", message, "from . import layers", init.shown)
-    elif "layers" not in (public_names(init.path.read_text("utf-8")) or ("layers",)):
+        return
+    names = public_names(init.path.read_text("utf-8"))
+    if names is not None and "layers" not in names:
         message = "layers is not in __all__, so the card does not list them"
         yield Finding("KG206", "layers", "warn", message, 'add "layers" to __all__', init.shown)
 

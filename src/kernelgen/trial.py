@@ -80,7 +80,7 @@ class Trial:
         self._note({**self.result, "running": name})
         try:
             self.result[name] = step()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             last = traceback.format_exc().strip().splitlines()[-12:]
             self.result[name] = {"error": _said(error), "trace": "\n".join(last)}
         self._note(self.result)
