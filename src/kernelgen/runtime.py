@@ -202,8 +202,8 @@ def _read_public(variant: Judged, found: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _read_schemas(variant: Judged, found: dict[str, Any]) -> Iterator[Finding]:
-    for schema in found["missing"]:
-        message = f"declared, but not registered: {schema}"
+    for declared in found["missing"]:
+        message = f"declared, but not registered: {declared}"
         yield variant.fault("KG403", message, "kernelgen update renders the binding anew; then build")
     for schema in found["undeclared"]:
         message = f"registered, but not declared: {schema}"
