@@ -205,8 +205,8 @@ def _read_schemas(variant: Judged, found: dict[str, Any]) -> Iterator[Finding]:
     for declared in found["missing"]:
         message = f"declared, but not registered: {declared}"
         yield variant.fault("KG403", message, "kernelgen update renders the binding anew; then build")
-    for schema in found["undeclared"]:
-        message = f"registered, but not declared: {schema}"
+    for undeclared in found["undeclared"]:
+        message = f"registered, but not declared: {undeclared}"
         yield variant.fault("KG403", message, "declare it: kernelgen op add")
 
 

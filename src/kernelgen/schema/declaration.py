@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelgen.errors import KernelgenError
-from kernelgen.schema.grammar import Argument, Return, Schema, Type
 from kernelgen.schema import names
+from kernelgen.schema.grammar import Argument, Return, Schema, Type
 from kernelgen.schema.signatures import cpp_argument_type, cpp_return_type
 
 if TYPE_CHECKING:
