@@ -209,7 +209,8 @@ def test_what_is_not_said_is_asked(tmp_path: Path) -> None:
     with pytest.raises(KernelgenError, match="adopting needs repo_id, license, ops") as caught:
         adopt.adopt(project)
     assert caught.value.way_out == (
-        'give each: --repo-id OWNER/NAME --license SPDX --op "name(Tensor x) -> Tensor"'
+        "give each: --data repo_id=OWNER/NAME --data license=Apache-2.0 "
+        """--data ops='["name(Tensor x) -> Tensor"]'"""
     )
     assert "relu (torch-ext/torch_binding.cpp:3): registered without a schema" in str(caught.value.detail)
     given = {"repo_id": "acme/x", "license": "MIT", "ops": ["relu(Tensor x) -> Tensor"]}

@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis.strategies as st
 import pytest
 import toy_template
 import yaml
+from hypothesis import given, settings
 
 from kernelgen import git, journal, merge, update
 from kernelgen.errors import KernelgenError
@@ -567,6 +569,38 @@ def _file(text: str) -> journal.File:
 def test_places_needs_all_marks_in_order() -> None:
     assert merge.places(b"a\n<<<<<<< x\n1\n=======\n2\n>>>>>>> y\n") == (merge.Place(2, "1\n", "2\n"),)
     assert merge.places(b"=======\nTitle\n=======\n>>>>>>> y\n<<<<<<< x\n") == ()
+
+
+_TEXTS = st.lists(st.sampled_from("abcdefgh"), max_size=8).map(
+    lambda ls: _file("".join(f"{c}\n" for c in ls))
+)
+_TREES = st.dictionaries(st.sampled_from(["x", "y", "d/z", "d/w"]), _TEXTS, max_size=4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(base=_TREES, ours=_TREES, theirs=_TREES)
+def test_merges_of_any_trees(base: merge.Tree, ours: merge.Tree, theirs: merge.Tree) -> None:
+    labels = merge.Labels("yours", "theirs")
+
+    def merged(a: merge.Tree, b: merge.Tree, c: merge.Tree, owned: bool) -> merge.Merged:
+        return merge.merge(a, b, c, owned=lambda _: owned, labels=labels)
+
+    # One side alone has changed: its files stand.
+    assert merged(base, ours, base, False).files == ours
+    assert merged(base, base, theirs, False).files == theirs
+    # Owned files: what was there stays, what was deleted stays deleted.
+    kept = merged(base, ours, theirs, True).files
+    assert {path: kept[path] for path in ours.keys() & theirs.keys()} == {
+        path: ours[path] for path in ours.keys() & theirs.keys()
+    }
+    assert not kept.keys() & (base.keys() - ours.keys() - theirs.keys())
+    # Managed files: every line of the owner's and of the template's that the base lacks is in the result.
+    result = merged(base, ours, theirs, False)
+    for path in ours.keys() & theirs.keys() & base.keys():
+        lines = result.files[path].data.splitlines()
+        for side in (ours, theirs):
+            added = set(side[path].data.splitlines()) - set(base[path].data.splitlines())
+            assert added <= set(lines)
 
 
 def test_an_owner_who_moved_a_managed_file_gets_its_changes() -> None:

@@ -181,12 +181,13 @@ def _worktree(project: Path) -> journal.Worktree:
 
 
 def _flag(name: str) -> str:
-    flags = {
-        "repo_id": "--repo-id OWNER/NAME",
-        "license": "--license SPDX",
-        "ops": '--op "name(Tensor x) -> Tensor"',
+    examples = {
+        "repo_id": "OWNER/NAME",
+        "license": "Apache-2.0",
+        "ops": """'["name(Tensor x) -> Tensor"]'""",
+        "kernel_name": "NAME",
     }
-    return flags.get(name, f"--data {name}=...")
+    return f"--data {name}={examples[name]}"
 
 
 def _from_build_toml(project: Path, files: dict[str, bytes]) -> Examination:
