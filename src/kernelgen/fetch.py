@@ -69,7 +69,7 @@ _TRIES = 5
 _MOST = 0.8  # of a wheel: from here on it is read whole, and so has the index's own hash
 _MANIFEST = "manifest.json"
 _KINDS = ("torch", "cuda", "tvm-ffi")
-_OLDEST_CUDA = (13, 0)
+OLDEST_CUDA = (13, 0)
 
 # The parts of a toolkit that nvcc needs. The 12.x packages of this kind hold ptxas and nvvm, but not nvcc.
 _CUDA_PARTS = (
@@ -122,7 +122,7 @@ def cuda_toolkit(
     Raises:
         KernelgenError: a 12.x version (no package holds its nvcc), no such version, or the download failed.
     """
-    if release(version) < _OLDEST_CUDA:
+    if release(version) < OLDEST_CUDA:
         raise KernelgenError(
             f"no package holds a CUDA {version} compiler: those of 12.x have ptxas and nvvm, but not nvcc",
             way_out="install that toolkit and name it with --cuda-home, or ask for 13.0 or later",
