@@ -316,6 +316,24 @@ def test_release_needs_a_build_toml_that_says_which_version(project: Path) -> No
     assert not (project / "build").exists()
 
 
+def test_a_running_build_is_not_cleaned_away(project: Path) -> None:
+    write(project, {".kernelgen/lock": "4711", ".kernelgen/log": ""})
+    held = (
+        "import fcntl, sys; f = open('.kernelgen/lock', 'r+'); fcntl.flock(f, fcntl.LOCK_EX)\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", held], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=project
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(KernelgenError, match=r"a build of this project is running \(process 4711\)"):
+            clean.clean(project)
+        assert (project / ".kernelgen/log").exists()
+        other.kill()
+    assert gone(clean.clean(project)) == {".kernelgen"}
+
+
 def test_the_cache_goes_only_when_asked(
     project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

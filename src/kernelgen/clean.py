@@ -11,6 +11,8 @@ reported.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
@@ -100,7 +102,8 @@ def clean(root: Path, *, release: bool = False, cache: bool = False, dry_run: bo
         What went and what was kept though it looked like ours.
 
     Raises:
-        KernelgenError: no project here, or (with release) a build.toml that cannot be read.
+        KernelgenError: no project here, a build of it is running, or (with release) a build.toml that cannot be
+            read.
     """
     root = root.resolve()
     if not (root / "build.toml").is_file():
@@ -112,9 +115,10 @@ def clean(root: Path, *, release: bool = False, cache: bool = False, dry_run: bo
     sweep.generated()
     removed = [*sweep.removed]
     if not dry_run:
-        for item in removed:
-            _remove(root / item.path)
-        _remove_empty(root, removed)
+        with _no_build(root):
+            for item in removed:
+                _remove(root / item.path)
+            _remove_empty(root, removed)
     if cache:
         removed += [
             Removed(str(path), "toolchain cache", size) for path, size in _clean_cache(dry_run=dry_run)
@@ -312,6 +316,31 @@ def _walk(root: Path) -> Iterator[Path]:
             yield path
         elif not (path / ".git").exists():
             yield from _walk(path)
+
+
+@contextlib.contextmanager
+def _no_build(root: Path) -> Iterator[None]:
+    """Hold the lock of the project's builds, which a build holds from its first step to its last.
+
+    Raises:
+        KernelgenError: a build is running.
+    """
+    try:
+        file = (root / _SCRATCH / "lock").open("r+", encoding="utf-8")
+    except OSError:  # never built
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = file.read().strip() or "?"
+            raise KernelgenError(
+                f"a build of this project is running (process {owner})",
+                where=str(root),
+                way_out="wait for it to end, then clean",
+            ) from None
+        yield
 
 
 def _relative(root: Path, path: Path) -> PurePosixPath:
