@@ -102,8 +102,7 @@ def clean(root: Path, *, release: bool = False, cache: bool = False, dry_run: bo
         What went and what was kept though it looked like ours.
 
     Raises:
-        KernelgenError: no project here, a build of it is running, or (with release) a build.toml that cannot be
-            read.
+        KernelgenError: no project here, a build of it is running, or (with release) no readable build.toml.
     """
     root = root.resolve()
     if not (root / "build.toml").is_file():
