@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -430,6 +432,22 @@ def test_below_a_bigger_repository_in_a_worktree_with_a_hook_around(
     assert status(mono) == ""
     update.abort(tree / "kernels/demo")
     assert status(tree).splitlines() == [" M other.txt"]
+
+
+def test_a_git_directory_on_another_file_system(toy: Path, tmp_path: Path) -> None:
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is one file system only")
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        project = new(tmp_path / "p", toy, V1)
+        shutil.move(project / ".git", f"{folder}/git")
+        (project / ".git").write_text(f"gitdir: {folder}/git\n")
+        before = tree_of(project)
+        update.update(project)
+        assert ".ci.yml.kernelgen" not in tree_of(project)
+        assert (project / "ci.yml").exists()
+        update.abort(project)
+        assert (tree_of(project), status(project)) == (before, "")
 
 
 def test_line_ends_of_the_project_stay(toy: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ the old files back. The put-away journal is what `restore` goes by until the nex
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -200,9 +201,13 @@ def recover(tree: Worktree) -> bool:
         return False
     for change in entry["changes"]:
         path, old = tree.project / change["path"], tree.state / "old" / change["path"]
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            _beside(path).unlink()
         if _digest(path) in (change["after"], change["before"]):
             _put(old if change["before"] else None, path, tree.project, keep=True)
-    (tree.state / "index.old").replace(tree.index)
+    # A copy, so that being killed in here does no harm either.
+    shutil.copyfile(tree.state / "index.old", tree.state / "index.back")
+    (tree.state / "index.back").replace(tree.index)
     journal.unlink()
     git.run("update-index", "-q", "--refresh", cwd=tree.top, check=False)
     return True
@@ -318,11 +323,21 @@ def _put(new: Path | None, path: Path, project: Path, *, keep: bool = False) -> 
                     break
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    source = new
-    if keep:
-        source = new.with_name(f"{new.name}.kernelgen")
-        shutil.copy2(new, source, follow_symlinks=False)
-    source.replace(path)
+    if not keep:
+        try:
+            new.replace(path)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+        else:
+            return
+    # To be kept, or on another file system than the project (a worktree's git directory may be).
+    shutil.copy2(new, _beside(path), follow_symlinks=False)
+    _beside(path).replace(path)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.kernelgen")
 
 
 def _refuse_escape(tree: Worktree, path: str) -> None:
