@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "img2gray.h"
 #include "scalar.h"
 
 /// Makes GCC compile a function once for each of these levels of x86-64. The loader then picks the
@@ -21,6 +22,12 @@ namespace img2gray::cpu {
 /// How many pixels of a 16-bit type are held as floats at a time: few, so that the loops that do
 /// not touch memory are short, and memory is never idle for long.
 constexpr int64_t kBlock = 192;
+
+/// Where a row's first pixel is. Rows are counted through the whole batch.
+inline int64_t offset_of_row(const Layout& layout, int64_t row) {
+  const int64_t image = row / layout.rows;
+  return image * layout.image_stride + (row - image * layout.rows) * layout.row_stride;
+}
 
 /// 16-bit floats to float and back, many at once. `T` is Half or BFloat16.
 template <typename T>

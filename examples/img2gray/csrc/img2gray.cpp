@@ -21,12 +21,24 @@ namespace {
 
 using img2gray::BFloat16;
 using img2gray::Half;
-using img2gray::luma;
 using img2gray::cpu::kBlock;
 
 // --- Loops over pixels -------------------------------------------------------------------------
 
-template <typename T>
+/// What the loops compute: the luma of their type, or what is luma before it is rounded to 16 bits.
+struct Luma {
+  template <typename T>
+  T operator()(T red, T green, T blue) const {
+    return img2gray::luma(red, green, blue);
+  }
+};
+struct UnroundedLuma {
+  float operator()(float red, float green, float blue) const {
+    return img2gray::weighted_sum(red, green, blue);
+  }
+};
+
+template <typename Formula, typename T>
 FOR_EVERY_LEVEL void planar(
     const T* __restrict red,
     const T* __restrict green,
@@ -34,14 +46,14 @@ FOR_EVERY_LEVEL void planar(
     T* __restrict gray,
     int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    gray[i] = luma(red[i], green[i], blue[i]);
+    gray[i] = Formula()(red[i], green[i], blue[i]);
   }
 }
 
-template <typename T>
+template <typename Formula, typename T>
 FOR_EVERY_LEVEL void interleaved(const T* __restrict image, T* __restrict gray, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    gray[i] = luma(image[3 * i], image[3 * i + 1], image[3 * i + 2]);
+    gray[i] = Formula()(image[3 * i], image[3 * i + 1], image[3 * i + 2]);
   }
 }
 
@@ -49,7 +61,7 @@ template <typename T>
 void strided(const T* image, int64_t channel, int64_t column, T* gray, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const T* pixel = image + i * column;
-    gray[i] = luma(pixel[0], pixel[channel], pixel[2 * channel]);
+    gray[i] = Luma()(pixel[0], pixel[channel], pixel[2 * channel]);
   }
 }
 
@@ -158,7 +170,7 @@ __attribute__((target("avx2"))) void interleaved_avx2(
     _mm256_storeu_si256(
         reinterpret_cast<__m256i*>(gray + i), _mm256_permutevar8x32_epi32(bytes, in_order));
   }
-  interleaved(image + 3 * i, gray + i, count - i);
+  interleaved<Luma>(image + 3 * i, gray + i, count - i);
 }
 
 #endif
@@ -167,7 +179,7 @@ __attribute__((target("avx2"))) void interleaved_avx2(
 template <typename T>
 void convert_row(const T* image, int64_t channel, int64_t column, T* gray, int64_t count) {
   if (column == 1) {
-    planar(image, image + channel, image + 2 * channel, gray, count);
+    planar<Luma>(image, image + channel, image + 2 * channel, gray, count);
   } else if (column == 3 && channel == 1) {
 #ifdef __x86_64__
     if constexpr (sizeof(T) == 1) {
@@ -176,7 +188,7 @@ void convert_row(const T* image, int64_t channel, int64_t column, T* gray, int64
       }
     }
 #endif
-    interleaved(image, gray, count);
+    interleaved<Luma>(image, gray, count);
   } else {
     strided(image, channel, column, gray, count);
   }
@@ -234,11 +246,11 @@ void convert_16_bit_row(const T* image, int64_t channel, int64_t column, T* gray
       for (int64_t c = 0; c < 3; ++c) {
         cpu::widen(block + c * channel, wide + c * kBlock, n);
       }
-      planar(wide, wide + kBlock, wide + 2 * kBlock, result, n);
+      planar<UnroundedLuma>(wide, wide + kBlock, wide + 2 * kBlock, result, n);
       cpu::narrow(result, gray + begin, n);
     } else if (column == 3 && channel == 1) {
       cpu::widen(block, wide, 3 * n);
-      interleaved(wide, result, n);
+      interleaved<UnroundedLuma>(wide, result, n);
       cpu::narrow(result, gray + begin, n);
     } else {
       strided(block, channel, column, gray + begin, n);
@@ -279,7 +291,7 @@ void img2gray::cpu::img2gray(
     const int64_t row = begin / layout.columns;
     const int64_t column = begin - row * layout.columns;
     const int64_t count = std::min(layout.columns - column, end - begin);
-    const T* first = image + layout.offset(row) + column * layout.column_stride;
+    const T* first = image + offset_of_row(layout, row) + column * layout.column_stride;
     if constexpr (sizeof(T) == 2) {
       convert_16_bit_row(first, layout.channel_stride, layout.column_stride, gray + begin, count);
     } else {

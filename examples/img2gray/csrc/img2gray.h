@@ -27,13 +27,7 @@ struct Layout {
   int64_t row_stride;
   int64_t column_stride;
 
-  IMG2GRAY_FUNCTION int64_t pixels() const { return images * rows * columns; }
-
-  /// Where a row's first pixel is. Rows are counted through the whole batch.
-  IMG2GRAY_FUNCTION int64_t offset(int64_t row) const {
-    const int64_t image = images == 1 ? 0 : row / rows;
-    return image * image_stride + (row - image * rows) * row_stride;
-  }
+  int64_t pixels() const { return images * rows * columns; }
 };
 
 // --- One pixel ---------------------------------------------------------------------------------
@@ -66,12 +60,18 @@ constexpr double kBlue = 0.114;
 template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Half, BFloat16 and double: `(0.299 red + 0.587 green) + 0.114 blue`, with these roundings.
+/// `(0.299 red + 0.587 green) + 0.114 blue`, with these roundings.
+template <typename W>
+IMG2GRAY_FUNCTION W weighted_sum(W red, W green, W blue) {
+  const W warm = sum(product(W(kRed), red), product(W(kGreen), green));
+  return sum(warm, product(W(kBlue), blue));
+}
+
+/// Half, BFloat16 and double.
 template <typename T>
 IMG2GRAY_FUNCTION T luma(T red, T green, T blue) {
   using W = Wide<T>;
-  const W warm = sum(product(W(kRed), W(red)), product(W(kGreen), W(green)));
-  return T(sum(warm, product(W(kBlue), W(blue))));
+  return T(weighted_sum<W>(red, green, blue));
 }
 
 /// What rounding took from `total`, the rounded sum of `a` and `b`: exactly (Knuth's two-sum).

@@ -56,7 +56,7 @@ void img2gray::cpu::img2gray_backward(
     const int64_t column = begin - row * layout.columns;
     int64_t count = std::min(layout.columns - column, end - begin);
 
-    const T* from = grad + layout.offset(row) + column * layout.column_stride;
+    const T* from = grad + offset_of_row(layout, row) + column * layout.column_stride;
     T dense[kBlock];
     if (layout.column_stride != 1) {
       count = std::min(count, kBlock);

@@ -16,35 +16,33 @@ constexpr int kPixels = kVectorBytes / sizeof(T);
 
 /// Rows whose pixels are adjacent.
 template <typename T>
-__global__ void __launch_bounds__(Grid::kThreads)
-    spread(const T* __restrict__ grad, T* __restrict__ image_grad, Layout layout, unsigned tiles) {
-  const int64_t row = row_of_thread(tiles);
-  if (row >= layout.images * layout.rows) {
+__global__ void __launch_bounds__(kThreads)
+    spread(const T* __restrict__ grad, T* __restrict__ image_grad, Rows rows) {
+  const unsigned row = row_of_thread();
+  if (row >= rows.rows) {
     return;
   }
-  const int64_t image_pixels = layout.rows * layout.columns;
-  const int64_t image = layout.images == 1 ? 0 : row / layout.rows;
-  const T* grad_row = grad + layout.offset(row);
-  T* plane_row = image_grad + row * layout.columns + 2 * image * image_pixels;
+  grad += image_of_thread() * rows.from.image + row * rows.from.row;
+  image_grad += image_of_thread() * rows.to.image + row * rows.to.row;
 
   // Chunks begin where the plane that is written is aligned. If all three planes agree on that, one
   // read serves them.
-  const bool planes_agree = image_pixels % kPixels<T> == 0;
+  const bool planes_agree = rows.channel % kPixels<T> == 0;
   T values[kPixels<T>];
 #pragma unroll
-  for (int c = 0; c < 3; ++c, plane_row += image_pixels) {
-    const int64_t first =
-        unit_of_thread(tiles) * kPixels<T> - misalignment(plane_row) / int{sizeof(T)};
+  for (int c = 0; c < 3; ++c, image_grad += rows.channel) {
+    const int lead = misalignment(image_grad) / sizeof(T);
+    const int64_t first = unit_of_thread() * kPixels<T> - lead;
     const int64_t end = first + kPixels<T>;
-    const bool aligned = misalignment(grad_row + first) == 0;
+    const bool aligned = misalignment(grad + first) == 0;
     const int margin = aligned ? 0 : kPixels<T>;  // what load_misaligned reads beside the chunk
-    if (first >= margin && end + margin <= layout.columns) {
+    if (first >= margin && end + margin <= rows.columns) {
       if (c == 0 || !planes_agree) {
         uint32_t words[4];
         if (aligned) {
-          load_aligned<1>(grad_row + first, words);
+          load_aligned<1>(grad + first, words);
         } else {
-          load_misaligned<1>(grad_row + first, words);
+          load_misaligned<1>(grad + first, words);
         }
         memcpy(values, words, sizeof(values));
       }
@@ -53,11 +51,12 @@ __global__ void __launch_bounds__(Grid::kThreads)
       for (int i = 0; i < kPixels<T>; ++i) {
         shares[i] = share(c, values[i]);
       }
-      store(plane_row + first, shares);
+      store(image_grad + first, shares);
     } else {
+#pragma unroll 1
       for (int i = 0; i < kPixels<T>; ++i) {
-        if (first + i >= 0 && first + i < layout.columns) {
-          plane_row[first + i] = share(c, grad_row[first + i]);
+        if (first + i >= 0 && first + i < rows.columns) {
+          image_grad[first + i] = share(c, grad[first + i]);
         }
       }
     }
@@ -66,20 +65,18 @@ __global__ void __launch_bounds__(Grid::kThreads)
 
 /// Any strides at all: a pixel for each thread.
 template <typename T>
-__global__ void __launch_bounds__(Grid::kThreads) spread_strided(
-    const T* __restrict__ grad, T* __restrict__ image_grad, Layout layout, unsigned tiles) {
-  const int64_t row = row_of_thread(tiles);
-  const int64_t column = unit_of_thread(tiles);
-  if (row >= layout.images * layout.rows || column >= layout.columns) {
+__global__ void __launch_bounds__(kThreads)
+    spread_strided(const T* __restrict__ grad, T* __restrict__ image_grad, Rows rows) {
+  const unsigned row = row_of_thread();
+  const int64_t column = unit_of_thread();
+  if (row >= rows.rows || column >= rows.columns) {
     return;
   }
-  const int64_t image_pixels = layout.rows * layout.columns;
-  const int64_t image = layout.images == 1 ? 0 : row / layout.rows;
-  const T value = grad[layout.offset(row) + column * layout.column_stride];
-  T* pixel = image_grad + row * layout.columns + column + 2 * image * image_pixels;
+  grad += image_of_thread() * rows.from.image + row * rows.from.row + column * rows.column;
+  image_grad += image_of_thread() * rows.to.image + row * rows.to.row + column;
 #pragma unroll
   for (int c = 0; c < 3; ++c) {
-    pixel[c * image_pixels] = share(c, value);
+    image_grad[c * rows.channel] = share(c, *grad);
   }
 }
 
@@ -91,20 +88,23 @@ cudaError_t img2gray::cuda::img2gray_backward(
   if (layout.pixels() == 0) {
     return cudaSuccess;  // a grid without blocks is an error
   }
-  const bool adjacent = layout.column_stride == 1;
-  const auto kernel = adjacent ? spread<T> : spread_strided<T>;
+  const int64_t image_pixels = layout.rows * layout.columns;
+  Rows rows;
+  rows.rows = layout.rows;
+  rows.columns = layout.columns;
+  rows.from = {layout.image_stride, layout.row_stride};
+  rows.to = {3 * image_pixels, layout.columns};
+  rows.channel = image_pixels;
+  rows.column = layout.column_stride;
 
-  // Where chunks are cut at both ends of a row, they are one more than the row's length makes.
-  const bool whole = layout.columns % kPixels<T> == 0 &&
-                     reinterpret_cast<uintptr_t>(image_grad) % kVectorBytes == 0;
-  const int64_t chunks = layout.columns / kPixels<T> + (whole ? 0 : 2);
-  const Grid grid(layout.images * layout.rows, adjacent ? chunks : layout.columns);
-  if (grid.blocks > INT32_MAX) {
-    return cudaErrorInvalidConfiguration;
+  if (layout.column_stride != 1) {
+    const int64_t units = layout.columns;
+    return launch(spread_strided<T>, grad, image_grad, rows, layout.images, units, stream);
   }
-  kernel<<<static_cast<unsigned>(grid.blocks), grid.threads, 0, stream>>>(
-      grad, image_grad, layout, grid.tiles);
-  return cudaGetLastError();
+  // A row that is cut at both ends has one chunk more than its length makes.
+  const bool whole = is_aligned(image_grad) && is_aligned<T>(layout.columns);
+  const int64_t chunks = layout.columns / kPixels<T> + (whole ? 0 : 2);
+  return launch(spread<T>, grad, image_grad, rows, layout.images, chunks, stream);
 }
 
 namespace img2gray::cuda {

@@ -1,8 +1,11 @@
 #pragma once
 
-// Accesses of 16 bytes, the widest there are on every GPU.
+// What the CUDA kernels share: accesses of 16 bytes, the widest there are on every GPU, and a
+// launch.
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 namespace img2gray {
 
@@ -55,31 +58,89 @@ __device__ __forceinline__ void store(void* to, const void* values) {
   __stcs(static_cast<uint4*>(to), vector);
 }
 
-/// Threads for rows of `units` each, and where a thread finds its unit.
-struct Grid {
-  static constexpr unsigned kThreads = 256;
-
-  dim3 threads;        // units of a row, rows
-  unsigned tiles = 0;  // blocks that a row takes
-  int64_t blocks = 0;
-
-  Grid(int64_t rows, int64_t units) {
-    unsigned width = 1;
-    while (width < kThreads && width < units) {
-      width *= 2;
-    }
-    threads = dim3(width, kThreads / width);
-    tiles = static_cast<unsigned>((units + width - 1) / width);
-    blocks = tiles * ((rows + threads.y - 1) / threads.y);
-  }
-};
-
-__device__ __forceinline__ int64_t row_of_thread(unsigned tiles) {
-  return int64_t{blockIdx.x / tiles} * blockDim.y + threadIdx.y;
+/// On the host: whether an address, or a distance of so many `T`, is a multiple of 16 bytes.
+inline bool is_aligned(const void* address) {
+  return reinterpret_cast<uintptr_t>(address) % kVectorBytes == 0;
+}
+template <typename T>
+bool is_aligned(int64_t distance) {
+  return distance * int64_t{sizeof(T)} % kVectorBytes == 0;
 }
 
-__device__ __forceinline__ int64_t unit_of_thread(unsigned tiles) {
-  return int64_t{blockIdx.x % tiles} * blockDim.x + threadIdx.x;
+/// What a kernel has to know of the images that it reads and writes. The side with one channel is
+/// read or written along with the other, whose channels are `channel` apart.
+struct Rows {
+  struct Side {
+    int64_t image;  // strides, in elements
+    int64_t row;
+  };
+  int64_t rows;
+  int64_t columns;
+  Side from;
+  Side to;
+  int64_t channel;
+  int64_t column;  // of `from`; that of `to` is 1
+};
+
+constexpr unsigned kThreads = 256;
+
+// A grid has a thread for every unit (a pixel, or a chunk of them) of every row of every image, and
+// a thread finds its own without a division.
+__device__ __forceinline__ unsigned image_of_thread() { return blockIdx.z; }
+__device__ __forceinline__ unsigned row_of_thread() {
+  return blockIdx.y * blockDim.y + threadIdx.y;
+}
+__device__ __forceinline__ int64_t unit_of_thread() {
+  return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
+
+/// Launches `kernel(from, to, rows)` for `units` in each row, in pieces if a grid cannot hold them.
+template <typename T>
+cudaError_t launch(
+    void (*kernel)(const T*, T*, Rows),
+    const T* from,
+    T* to,
+    Rows rows,
+    int64_t images,
+    int64_t units,
+    cudaStream_t stream) {
+  if (rows.rows == 1) {  // then the images are the rows
+    rows.rows = images;
+    rows.from.row = rows.from.image;
+    rows.to.row = rows.to.image;
+    images = 1;
+  }
+  unsigned width = 1;
+  while (width < kThreads && width < units) {
+    width *= 2;
+  }
+  const dim3 threads(width, kThreads / width);
+  const int64_t blocks_x = (units + width - 1) / width;
+  if (blocks_x > INT32_MAX) {
+    return cudaErrorInvalidConfiguration;
+  }
+
+  constexpr int64_t kMaxBlocks = 65535;  // in y and in z
+  const int64_t all_rows = rows.rows;
+  const int64_t most_rows = kMaxBlocks * threads.y;
+  for (int64_t image = 0; image < images; image += kMaxBlocks) {
+    for (int64_t row = 0; row < all_rows; row += most_rows) {
+      rows.rows = std::min(all_rows - row, most_rows);
+      const dim3 blocks(
+          static_cast<unsigned>(blocks_x),
+          static_cast<unsigned>((rows.rows + threads.y - 1) / threads.y),
+          static_cast<unsigned>(std::min(images - image, kMaxBlocks)));
+      kernel<<<blocks, threads, 0, stream>>>(
+          from + image * rows.from.image + row * rows.from.row,
+          to + image * rows.to.image + row * rows.to.row,
+          rows);
+      const cudaError_t error = cudaGetLastError();
+      if (error != cudaSuccess) {
+        return error;
+      }
+    }
+  }
+  return cudaSuccess;
 }
 
 }  // namespace img2gray
