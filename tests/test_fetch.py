@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgen import fetch
+from kernelgen import fetch, wheel
 from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
@@ -163,12 +163,12 @@ def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Index]:
         "KERNELGEN_CACHE": str(tmp_path / "cache"),
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(fetch, "_TRIES", 2)
-    fetch._opener.cache_clear()
+    monkeypatch.setattr(wheel, "_TRIES", 2)
+    wheel._opener.cache_clear()
     yield served
     server.shutdown()
     server.server_close()
-    fetch._opener.cache_clear()
+    wheel._opener.cache_clear()
 
 
 def test_torch_headers_reads_the_headers_and_little_else(index: Index, tmp_path: Path) -> None:
@@ -415,7 +415,7 @@ def test_two_processes_fetch_once(index: Index) -> None:
 )
 def test_holes_are_what_is_not_covered(want: tuple[int, int], have: list[tuple[int, int]]) -> None:
     covered = {i for start, end in have for i in range(start, end)}
-    holes = fetch._holes(want, have)
+    holes = wheel._holes(want, have)
     assert {i for start, end in holes for i in range(start, end)} == set(range(*want)) - covered
     assert all(start < end for start, end in holes)
     assert holes == sorted(holes)
@@ -425,9 +425,9 @@ def test_holes_are_what_is_not_covered(want: tuple[int, int], have: list[tuple[i
     st.lists(st.tuples(st.integers(0, 1 << 22), st.integers(1, 1 << 20)).map(lambda p: (p[0], p[0] + p[1])))
 )
 def test_coalesced_ranges_cover_and_stay_apart(ranges: list[tuple[int, int]]) -> None:
-    merged = fetch._coalesce(ranges)
+    merged = wheel._coalesce(ranges)
     assert all(any(a <= start and end <= b for a, b in merged) for start, end in ranges)
-    assert all(second[0] - first[1] > fetch._GAP for first, second in itertools.pairwise(merged))
+    assert all(second[0] - first[1] > wheel._GAP for first, second in itertools.pairwise(merged))
 
 
 def fatbin_architectures(library: Path) -> set[tuple[str, int]]:
