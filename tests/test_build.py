@@ -1,4 +1,4 @@
-"""What a build decides before it compiles: targets, jobs, errors, what is stale. Nothing here runs a compiler."""
+"""What a build decides before it compiles: targets, jobs, errors, what is stale."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from kernelgen import build as builder
-from kernelgen.build import BuildOptions, Silent, asked_archs, compile_error, cutlass_includes, is_stale, targets, torch_free
+from kernelgen import targets as targeting
+from kernelgen.build import BuildOptions, Silent, compile_error, is_stale, torch_free
 from kernelgen.errors import KernelgenError
 from kernelgen.project import Project
-from kernelgen.toolchain import Installed, Python, probe_python
+from kernelgen.targets import asked_archs, cutlass_includes, targets
+from kernelgen.toolchain import Cuda, Installed, Python, probe_host, probe_python, read_torch
 
 TWICE = Path(__file__).parent / "projects" / "twice"
 
@@ -36,13 +38,14 @@ def project(tmp_path: Path) -> Project:
 
 
 def noarch(project: Project, backends: str = '["cpu", "cuda"]') -> Project:
-    text = f'[general]\nname = "twice-op"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = {backends}\n[torch-noarch]\n'
+    general = 'name = "twice-op"\nversion = 1\nedition = 5\nlicense = "MIT"'
+    text = f"[general]\n{general}\nbackends = {backends}\n[torch-noarch]\n"
     (project.root / "build.toml").write_text(text)
     return Project.load(project.root)
 
 
 def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builder, "probe_cuda", lambda *_: None)
+    monkeypatch.setattr(targeting, "probe_cuda", lambda *_: None)
 
 
 def test_without_nvcc_the_cpu_variant_is_built_and_the_other_named(
@@ -58,7 +61,9 @@ def test_without_nvcc_the_cpu_variant_is_built_and_the_other_named(
         targets(project, BuildOptions(backends=("cuda",)))
 
 
-def test_no_compiler_writes_nothing(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_compiler_writes_nothing(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     before = sorted(project.root.rglob("*"))
     with pytest.raises(KernelgenError, match=r"no C\+\+ compiler"):
@@ -68,7 +73,7 @@ def test_no_compiler_writes_nothing(project: Project, monkeypatch: pytest.Monkey
 
 def test_no_torch(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = Installed(Python(Path(sys.executable), "3.11.0", None, ()), None, None)
-    monkeypatch.setattr(builder, "probe_python", lambda _: bare)
+    monkeypatch.setattr(targeting, "probe_python", lambda _: bare)
     with pytest.raises(KernelgenError, match="there is no torch in"):
         targets(project, BuildOptions())
 
@@ -78,27 +83,32 @@ def test_cuda_of_another_major_version_is_refused_and_of_another_minor_said(
 ) -> None:
     installed = probe_python()
     assert installed.torch
-    torch = builder.read_torch(installed.torch)
-    cuda = builder.Cuda("13.0", Path("/c"), Path("/c/bin/nvcc"), (), None)
-    monkeypatch.setattr(builder, "probe_cuda", lambda *_: cuda)
-    monkeypatch.setattr(builder, "read_torch", lambda _: replace(torch, cuda="12.6"))
+    torch = read_torch(installed.torch)
+    cuda = Cuda("13.0", Path("/c"), Path("/c/bin/nvcc"), (), None)
+    monkeypatch.setattr(targeting, "probe_cuda", lambda *_: cuda)
+    monkeypatch.setattr(targeting, "read_torch", lambda _: replace(torch, cuda="12.6"))
     with pytest.raises(KernelgenError, match=r"torch was built with CUDA 12.6, but nvcc in /c is 13.0"):
         targets(project, BuildOptions(backends=("cuda",)))
-    monkeypatch.setattr(builder, "read_torch", lambda _: replace(torch, cuda="13.2"))
+    monkeypatch.setattr(targeting, "read_torch", lambda _: replace(torch, cuda="13.2"))
     (found,) = targets(project, BuildOptions(backends=("cuda",)))
     assert found.notes == ("nvcc is 13.0 and torch's CUDA is 13.2: it loads, as the older minor version",)
 
 
 def test_host_compiler_too_new_for_nvcc(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = builder.probe_host()
-    monkeypatch.setattr(builder, "probe_host", lambda: replace(host, version="99.1.0"))
-    monkeypatch.setattr(builder, "probe_cuda", lambda *_: builder.Cuda("13.0", Path("/c"), Path("/c/n"), (), None, max_gcc=15))
-    monkeypatch.setattr(builder, "find_older_gcc", lambda _: None)
+    host = probe_host()
+    monkeypatch.setattr(targeting, "probe_host", lambda: replace(host, version="99.1.0"))
+    monkeypatch.setattr(
+        targeting,
+        "probe_cuda",
+        lambda *_: Cuda("13.0", Path("/c"), Path("/c/n"), (), None, max_gcc=15),
+    )
+    monkeypatch.setattr(targeting, "find_older_gcc", lambda _: None)
     with pytest.raises(KernelgenError, match=r"takes g\+\+ up to 15, and this one is 99.1.0"):
         targets(project, BuildOptions(backends=("cuda",)))
-    monkeypatch.setattr(builder, "find_older_gcc", lambda _: host)
+    monkeypatch.setattr(targeting, "find_older_gcc", lambda _: host)
     (found,) = targets(project, BuildOptions(backends=("cuda",)))
-    assert found.toolchain and found.toolchain.cuda_host == host
+    assert found.toolchain
+    assert found.toolchain.cuda_host == host
 
 
 def test_named_variants(project: Project) -> None:
@@ -123,7 +133,7 @@ def test_other_backends_say_why_not(backend: str) -> None:
 
 
 def test_architectures_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builder, "gpu_archs", lambda: ("8.6",))
+    monkeypatch.setattr(targeting, "gpu_archs", lambda: ("8.6",))
     assert asked_archs(BuildOptions()) == ("8.6",)
     assert asked_archs(BuildOptions(all=True)) == ()
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
@@ -142,12 +152,14 @@ def test_torch_free_sources(project: Project) -> None:
     ("line", "place"),
     [
         ("csrc/twice.cpp:7:3: error: 'x' was not declared in this scope", "csrc/twice.cpp:7"),
-        ("csrc/a b.cu(12): error: identifier \"x\" is undefined", "csrc/a b.cu:12"),
+        ('csrc/a b.cu(12): error: identifier "x" is undefined', "csrc/a b.cu:12"),
         ("csrc/twice.cpp:1:10: fatal error: missing.h: No such file or directory", "csrc/twice.cpp:1"),
     ],
 )
 def test_the_first_error_is_found(line: str, place: str, tmp_path: Path) -> None:
-    error = compile_error(f"In file included from x:\nFAILED: [code=1] ../obj/x.o\n{line}\n    7 | x\n", tmp_path)
+    error = compile_error(
+        f"In file included from x:\nFAILED: [code=1] ../obj/x.o\n{line}\n    7 | x\n", tmp_path
+    )
     assert error.where == place
     assert (error.detail or "").startswith(line)
     assert "build.log" in (error.way_out or "")
@@ -195,7 +207,9 @@ def test_noarch_loads_and_finds_its_backend(project: Project) -> None:
     init.write_text("from ._ops import add_op_namespace_prefix\nname = add_op_namespace_prefix('f')\n")
     (built,) = builder.build(project)
     code = "import sys, kernels, pathlib; print(kernels.get_local_kernel(pathlib.Path(sys.argv[1])).name)"
-    out = subprocess.run([sys.executable, "-c", code, str(project.root)], check=True, capture_output=True, text=True)
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(project.root)], check=True, capture_output=True, text=True
+    )
     assert out.stdout == f"{built.id}::f\n"
 
 

@@ -27,7 +27,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_metadata_is_what_the_loader_reads(project: Project, tmp_path: Path) -> None:
-    from kernels._rust import Metadata
+    Metadata = package.kernels_rust().Metadata  # noqa: N806
 
     full = replace(
         project,
@@ -37,19 +37,46 @@ def test_metadata_is_what_the_loader_reads(project: Project, tmp_path: Path) -> 
     )
     plan = Plan(GPU, archs=("9.0", "10.0", "7.5"), stem="_twice_op_cuda_")
     table = package.metadata(full, plan, "_twice_op_cuda_0", {"kernel-builder": {"version": "kernelgen-0"}})
-    assert list(table) == ["name", "id", "version", "kernels-minver", "license", "upstream", "python-depends", "kernel-depends", "backend", "provenance"]  # fmt: skip
+    assert list(table) == [
+        "name",
+        "id",
+        "version",
+        "kernels-minver",
+        "license",
+        "upstream",
+        "python-depends",
+        "kernel-depends",
+        "backend",
+        "provenance",
+    ]
     assert table["kernels-minver"] == "0.17.0"
     assert table["backend"] == {"type": "cuda", "archs": ["10.0", "7.5", "9.0"]}
-    assert table["kernel-depends"] == [{"repo-id": "a/b", "version": 1}, {"repo-id": "c/d", "revision": "main"}]
+    assert table["kernel-depends"] == [
+        {"repo-id": "a/b", "version": 1},
+        {"repo-id": "c/d", "revision": "main"},
+    ]
     path = tmp_path / "metadata.json"
     path.write_text(package._json(table))
     read = Metadata.read_from_file(path)
-    assert (str(read.name), read.id, read.backend.archs) == ("twice-op", "_twice_op_cuda_0", ["10.0", "7.5", "9.0"])
+    assert (str(read.name), read.id, read.backend.archs) == (
+        "twice-op",
+        "_twice_op_cuda_0",
+        ["10.0", "7.5", "9.0"],
+    )
 
 
 def test_plain_metadata_has_no_optional_keys(project: Project) -> None:
     table = package.metadata(project, Plan(Variant("noarch", "cpu")), "x", {})
-    assert list(table) == ["name", "id", "version", "kernels-minver", "license", "python-depends", "kernel-depends", "backend"]
+    assert list(table) == [
+        "name",
+        "id",
+        "version",
+        "kernels-minver",
+        "license",
+        "python-depends",
+        "kernel-depends",
+        "backend",
+    ]
     assert table["kernels-minver"] == "0.14.0"
 
 
@@ -62,7 +89,13 @@ def test_shipped_files(project: Project) -> None:
     wider = replace(project, framework=replace(project.framework, pyext=("py", "json")))
     assert [n for n, _ in package.shipped_files(wider)] == ["__init__.py", "data.json", "sub/deep.py"]
     noarch = replace(project, framework=replace(project.framework, kind="torch-noarch"))
-    assert [n for n, _ in package.shipped_files(noarch)] == ["__init__.py", "_ops.pyi", "data.json", "note.txt", "sub/deep.py"]
+    assert [n for n, _ in package.shipped_files(noarch)] == [
+        "__init__.py",
+        "_ops.pyi",
+        "data.json",
+        "note.txt",
+        "sub/deep.py",
+    ]
 
 
 def write(project: Project, tmp_path: Path, namespace: str | None = None) -> Path:
@@ -76,13 +109,13 @@ def write(project: Project, tmp_path: Path, namespace: str | None = None) -> Pat
 
 
 def test_digest_is_upstreams(project: Project, tmp_path: Path) -> None:
-    from kernels._rust import Digest, DigestAlgorithm, Metadata
+    rust = package.kernels_rust()
 
     folder = write(project, tmp_path)
-    said = Metadata.read_from_file(folder / "metadata.json").digest
+    said = rust.Metadata.read_from_file(folder / "metadata.json").digest
     assert said is not None
     assert sorted(said.files) == ["__init__.py", "_ops.py"]
-    said.validate(Digest.hash_variant(DigestAlgorithm.SHA256, folder))
+    said.validate(rust.Digest.hash_variant(rust.DigestAlgorithm.SHA256, folder))
     assert package.unpublishable(folder) is None
 
 
@@ -113,7 +146,9 @@ def test_exchange_replaces_a_whole_directory(tmp_path: Path) -> None:
 
 
 def test_provenance(project: Project) -> None:
-    run = lambda *args: subprocess.run(["git", *args], cwd=project.root, check=True, capture_output=True)  # noqa: E731
+    def run(*args: str) -> None:
+        subprocess.run(["git", *args], cwd=project.root, check=True, capture_output=True)
+
     assert "kernel" not in package.provenance(project, [])
     run("init", "-q")
     run("add", "-A")
@@ -136,7 +171,7 @@ def compiled(tmp_path: Path, text: str, *flags: str) -> Path:
     return out
 
 
-NEW = "#include <pthread.h>\nextern \"C\" int f(pthread_t t) { return pthread_join(t, nullptr); }\n"
+NEW = '#include <pthread.h>\nextern "C" int f(pthread_t t) { return pthread_join(t, nullptr); }\n'
 
 
 def test_symbols_that_are_too_new_are_found_stripped_or_not(tmp_path: Path) -> None:
@@ -151,10 +186,12 @@ def test_symbols_that_are_too_new_are_found_stripped_or_not(tmp_path: Path) -> N
 def test_compatibility_objects_remove_them(tmp_path: Path) -> None:
     archive = package.compat_archive(probe_host())
     text = NEW + (
-        "#include <cmath>\n#include <charconv>\n#include <sstream>\n#include <filesystem>\n#include <memory>\n"
+        "#include <cmath>\n#include <charconv>\n#include <sstream>\n"
+        "#include <filesystem>\n#include <memory>\n"
         "#include <cstdlib>\n#include <condition_variable>\n"
-        "double g(double x, const char* s) { std::ostringstream o; o << std::pow(x, 0.3) << std::exp(x) << std::log(x)"
-        " << std::fmod(x, 3.3) << std::hypot(x, 2.2) << strtol(s, nullptr, 10); return o.str().size(); }\n"
+        "double g(double x, const char* s) { std::ostringstream o;"
+        " o << std::pow(x, 0.3)"
+        " << std::exp(x) << std::log(x) << std::fmod(x, 3.3) << std::hypot(x, 2.2) << strtol(s, nullptr, 10); return o.str().size(); }\n"
         "bool h(const char* p) { return std::filesystem::exists(p); }\n"
         "std::to_chars_result i(char* b, double d) { return std::to_chars(b, b + 32, d); }\n"
         "void j(std::condition_variable& c, std::unique_lock<std::mutex>& l) { c.wait(l); }\n"
@@ -163,7 +200,7 @@ def test_compatibility_objects_remove_them(tmp_path: Path) -> None:
     script = tmp_path / "map"
     script.write_text("{ global: f; local: *; };")
     flags = (f"-Wl,--version-script={script}", "-std=gnu++20", str(archive))
-    out = compiled(tmp_path, text.replace("double g", '__attribute__((used)) double g'), *flags)
+    out = compiled(tmp_path, text.replace("double g", "__attribute__((used)) double g"), *flags)
     assert package.judge(out) == ()
     assert package.dynamic_violations(out) == ()
 
@@ -172,8 +209,8 @@ def test_python_and_torch_stable_abi(tmp_path: Path) -> None:
     out = compiled(
         tmp_path,
         "namespace at { void f(); }\nnamespace c10 { struct T { int g(int) const; }; }\n"
-        "namespace torch::stable { void ok(); }\nextern \"C\" void PyUnicode_AsUTF8AndSize(); void PyTuple_New3();\n"
-        "extern \"C\" void _PyLong_New(); int h(c10::T& t) { at::f(); torch::stable::ok(); _PyLong_New();"
+        'namespace torch::stable { void ok(); }\nextern "C" void PyUnicode_AsUTF8AndSize();\n'
+        'extern "C" void _PyLong_New(); int h(c10::T& t) { at::f(); torch::stable::ok(); _PyLong_New();'
         " PyUnicode_AsUTF8AndSize(); return t.g(1); }\n",
     )
     found = {v.symbol: v.limit for v in package.judge(out, "2.11")}
@@ -192,6 +229,8 @@ def test_kernels_rust_comes_without_torch() -> None:
 
 def test_stubs_have_their_sonames() -> None:
     folder = package.stubs(probe_host(), ("torch_cuda.so", "cudart.so.13"))
-    text = subprocess.run(["readelf", "-d", str(folder / "libcudart.so")], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run(
+        ["readelf", "-d", str(folder / "libcudart.so")], check=True, capture_output=True, text=True
+    ).stdout
     assert "[libcudart.so.13]" in text
     assert (folder / "libtorch_cuda.so").exists()

@@ -34,11 +34,11 @@ def refusal(root: Path) -> KernelgenError:
 
 
 def upstream_accepts(root: Path) -> bool:
-    from kernels._rust import Build
+    from kernelgen.package import kernels_rust
 
     try:
-        Build.open(root)
-    except Exception:  # noqa: BLE001  it raises whatever its parser does
+        kernels_rust().Build.open(root)
+    except Exception:  # it raises whatever its parser does
         return False
     return True
 
@@ -48,7 +48,9 @@ def test_a_whole_project(root: Path) -> None:
     assert (project.name, project.python_name, project.edition) == ("twice-op", "twice_op", 5)
     assert project.backends == ("cpu", "cuda")
     assert project.framework.stable_abi["cpu"] == "2.11"
-    assert [c.src for c in project.components_for("cuda")] == [("csrc/twice.h", "csrc/twice.cpp", "csrc/twice.cu")]
+    assert [c.src for c in project.components_for("cuda")] == [
+        ("csrc/twice.h", "csrc/twice.cpp", "csrc/twice.cu")
+    ]
     assert project.listed_files("cpu") == ("csrc/twice.cpp", "csrc/twice.h", "torch-ext/torch_binding.cpp")
     assert project.warnings == ()
     assert upstream_accepts(root)
@@ -59,11 +61,23 @@ def test_a_whole_project(root: Path) -> None:
     [
         ("license =", "licence =", "general.licence: unknown key", 5, "did you mean 'license'?"),
         ("[general.hub]", "[general.hubs]", "general.hubs: unknown key", 8, "did you mean 'hub'?"),
-        ('"csrc/twice.cu"', '"csrc/twicd.cu"', "'csrc/twicd.cu' does not exist", 32, "did you mean 'csrc/twice.cu'?"),
+        (
+            '"csrc/twice.cu"',
+            '"csrc/twicd.cu"',
+            "'csrc/twicd.cu' does not exist",
+            32,
+            "did you mean 'csrc/twice.cu'?",
+        ),
         ('"csrc/twice.cu"', '"csrc/*.cu"', "patterns are not expanded", 32, None),
         ('"csrc/twice.cu"', '"../other.cu"', "must lie inside the project", 32, None),
         ('["cpu", "cuda"]', '["cpu", "cudda"]', "unknown backend 'cudda'", 6, "did you mean 'cuda'?"),
-        ('["cpu", "cuda"]', '["cpu"]', "'cuda' is not among general.backends", 27, 'add "cuda" to general.backends'),
+        (
+            '["cpu", "cuda"]',
+            '["cpu"]',
+            "'cuda' is not among general.backends",
+            27,
+            'add "cuda" to general.backends',
+        ),
         ('["cpu", "cuda"]', "[]", "is empty", 6, None),
         ('"twice-op"', '"Twice_Op"', "'Twice_Op' is not a kernel name", 2, "for example 'twice-op'"),
         ("version = 1", "version = -1", "must not be negative", 3, None),
@@ -75,9 +89,15 @@ def test_a_whole_project(root: Path) -> None:
         ("depends = []", "", "the key 'depends' is required", 18, None),
         ('backend = "cpu"', 'backend = "cpu"\ncuda-flags = []', "is for backend 'cuda'", 20, None),
         ("[torch]", "[torch-noarch]\n[torch]", "exactly one of", 1, None),
-        ('license = "Apache-2.0"', 'license = "Apache-2.0"\npython-depends = ["numpy"]', "unknown Python dep", 6, None),
+        (
+            'license = "Apache-2.0"',
+            'license = "Apache-2.0"\npython-depends = ["numpy"]',
+            "unknown Python dep",
+            6,
+            None,
+        ),
     ],
-)  # fmt: skip
+)
 def test_faults_are_placed(root: Path, old: str, new: str, said: str, line: int, way_out: str | None) -> None:
     error = refusal(edit(root, old, new))
     assert said in error.what
@@ -87,7 +107,7 @@ def test_faults_are_placed(root: Path, old: str, new: str, said: str, line: int,
 
 
 @pytest.mark.parametrize(
-    "old, new",
+    ("old", "new"),
     [
         ("license =", "licence ="),
         ('["cpu", "cuda"]', '["cpu", "cudda"]'),
@@ -108,12 +128,15 @@ def test_what_kernel_builder_refuses_is_refused(root: Path, old: str, new: str) 
 
 
 @pytest.mark.parametrize(
-    "old, new",
+    ("old", "new"),
     [
         ("edition = 5\n", ""),
         ('stable-abi = "2.11"', 'stable-abi = { cpu = "2.11" }'),
         ('stable-abi = "2.11"', 'pyext = ["py", "json"]\nminver = "2.9"\ncxx-flags = ["-DX"]'),
-        ("[general.hub]", '[general.cuda]\nminver = "12.6"\npython-depends = ["nvidia-cutlass-dsl"]\n[general.hub]'),
+        (
+            "[general.hub]",
+            '[general.cuda]\nminver = "12.6"\npython-depends = ["nvidia-cutlass-dsl"]\n[general.hub]',
+        ),
         ('license = "Apache-2.0"', 'license = "MIT"\nupstream = "git@github.com:org/repo.git"'),
         ('license = "Apache-2.0"', 'license = "MIT"\nkernel-depends = [{ repo-id = "a/b", version = 1 }]'),
         ('backend = "cuda"', 'backend = "cuda"\ncuda-capabilities = ["9.0a"]\ncuda-minver = "12.8"'),

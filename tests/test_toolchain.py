@@ -23,7 +23,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def make_torch(root: Path, version: str, cuda: str | None = None, config: str = "") -> Path:
     folder = root / "torch"
     (folder / "include" / "c10").mkdir(parents=True)
-    (folder / "version.py").write_text(f"__version__ = {version!r}\ncuda: Optional[str] = {cuda!r}\nhip = None\n")
+    (folder / "version.py").write_text(
+        f"__version__ = {version!r}\ncuda: Optional[str] = {cuda!r}\nhip = None\n"
+    )
     (folder / "share/cmake/Torch").mkdir(parents=True)
     (folder / "share/cmake/Torch/TorchConfig.cmake").write_text(config)
     return folder
@@ -47,14 +49,24 @@ def make_cuda(home: Path, version: str = "13.0.88", gcc: int = 15) -> Path:
 
 
 def test_release() -> None:
-    assert [release(v) for v in ("2.9.0", "2.10.1+cu126", "2.13.0a0+git12", "13")] == [(2, 9), (2, 10), (2, 13), (13, 0)]
+    assert [release(v) for v in ("2.9.0", "2.10.1+cu126", "2.13.0a0+git12", "13")] == [
+        (2, 9),
+        (2, 10),
+        (2, 13),
+        (13, 0),
+    ]
     with pytest.raises(KernelgenError):
         release("nightly")
 
 
 def test_torch_is_read_and_not_imported(tmp_path: Path) -> None:
     torch = read_torch(make_torch(tmp_path, "2.10.1+cu126", "12.6"))
-    assert (torch.version, torch.release, torch.cuda, torch.cxx11_abi) == ("2.10.1+cu126", (2, 10), "12.6", True)
+    assert (torch.version, torch.release, torch.cuda, torch.cxx11_abi) == (
+        "2.10.1+cu126",
+        (2, 10),
+        "12.6",
+        True,
+    )
     assert torch.lib_dir is None
     assert not torch.has_cuda_libraries
     old = read_torch(make_torch(tmp_path / "old", "2.5.1", None, '"-D_GLIBCXX_USE_CXX11_ABI=0"'))
@@ -90,7 +102,8 @@ def test_other_interpreters(tmp_path: Path) -> None:
 def test_host_compiler_is_probed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = tmp_path / "g++-99"
     fake.write_text(
-        f'#!/bin/sh\necho x >> "{tmp_path}/calls"\ncase "$1" in -dumpm*) echo x86_64-linux-gnu;; -d*) echo 99.1.0;;'
+        f'#!/bin/sh\necho x >> "{tmp_path}/calls"\n'
+        'case "$1" in -dumpm*) echo x86_64-linux-gnu;; -d*) echo 99.1.0;;'
         " *) echo 'g++ (GCC) 99.1.0';; esac\n"
     )
     fake.chmod(0o755)
@@ -131,13 +144,17 @@ def test_cuda_order_and_bad_variables(tmp_path: Path, monkeypatch: pytest.Monkey
     make_cuda(second, "13.1.0")
     monkeypatch.setenv("CUDA_PATH", str(first))
     found = probe_cuda()
-    assert found and found.version == "12.8"
+    assert found
+    assert found.version == "12.8"
     monkeypatch.setenv("CUDA_HOME", str(second))
     found = probe_cuda()
-    assert found and found.version == "13.1"
+    assert found
+    assert found.version == "13.1"
     found = probe_cuda(first)
-    assert found and found.version == "12.8"
-    for value, said in ((f"{first}:{second}", "not a list"), (str(tmp_path / "c"), "does not exist"), (str(tmp_path), "has no bin/nvcc")):  # fmt: skip
+    assert found
+    assert found.version == "12.8"
+    bad = {f"{first}:{second}": "not a list", f"{tmp_path}/c": "does not exist", f"{tmp_path}": "has no bin"}
+    for value, said in bad.items():
         monkeypatch.setenv("CUDA_HOME", value)
         with pytest.raises(KernelgenError, match=said):
             probe_cuda()
@@ -151,7 +168,8 @@ def test_cuda_from_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: s
     monkeypatch.setattr(toolchain, "SYSTEM_NVCC", tmp_path / "none")
     python = toolchain.Python(Path(sys.executable), "3.11.0", None, (tmp_path / "site",))
     found = probe_cuda(None, toolchain.Installed(python, None, None))
-    assert found and found.home == tmp_path / "site" / place
+    assert found
+    assert found.home == tmp_path / "site" / place
 
 
 def test_conda_keeps_headers_under_targets(tmp_path: Path) -> None:

@@ -36,12 +36,20 @@ def test_names_both_ways(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loader_parses_them(name: str) -> None:
-    from kernels.variants import parse_variant
+    from kernels.variants import parse_variant  # type: ignore[import-untyped]
 
     assert parse_variant(name).variant_str == name
 
 
-@pytest.mark.parametrize("name", ["torch213-cxx11-cuda-x86_64-linux", "torch2.13", "torch-stable-abi211-cxx11-cpu-x86_64-linux", "benchmarks"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch213-cxx11-cuda-x86_64-linux",
+        "torch2.13",
+        "torch-stable-abi211-cxx11-cpu-x86_64-linux",
+        "benchmarks",
+    ],
+)
 def test_others_are_refused(name: str) -> None:
     with pytest.raises(KernelgenError, match="not a variant name"):
         parse(name)

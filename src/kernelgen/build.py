@@ -22,38 +22,41 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 import kernelgen
-from kernelgen import graph, package, variants
+from kernelgen import graph, package
 from kernelgen.errors import KernelgenError
 from kernelgen.graph import Plan, Settings
-from kernelgen.toolchain import (
-    SYSTEM_NVCC,
-    Cuda,
-    Installed,
-    Toolchain,
-    Torch,
-    TvmFfi,
-    cuda_homes,
-    find_older_gcc,
-    gpu_archs,
-    machine,
-    probe_cuda,
-    probe_host,
-    probe_python,
-    read_cuda,
-    read_torch,
-    read_tvm_ffi,
-    with_math_headers,
-    write_atomically,
+from kernelgen.targets import (
+    BuildOptions,
+    Progress,
+    Silent,
+    Target,
+    asked_archs,
+    cutlass_includes,
+    refuse_foreign,
+    targets,
 )
-from kernelgen.variants import Variant
+from kernelgen.toolchain import SYSTEM_NVCC, Installed, probe_python, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kernelgen.project import Project
+    from kernelgen.variants import Variant
+
+__all__ = [
+    "BuildOptions",
+    "BuiltVariant",
+    "Progress",
+    "Silent",
+    "Target",
+    "build",
+    "is_stale",
+    "refuse_foreign",
+    "targets",
+]
 
 _TORCH_INCLUDE = re.compile(
     rb"^[ \t]*#[ \t]*include[ \t]*[<\"](torch/|ATen/|c10/|caffe2/|Python\.h|registration\.h)", re.MULTILINE
@@ -63,25 +66,6 @@ _STATUS = re.compile(r"^@@(\d+)/(\d+)@@ (.*)$")
 _ERROR_LINE = re.compile(
     r"^(?P<place>[^\s:(][^:(]*[:(]\d+(?:[:)]\d*)?\)?):?\s+(?:fatal )?error\s*:?\s", re.IGNORECASE
 )
-
-
-@dataclass(frozen=True)
-class BuildOptions:
-    """What a person may say about a build."""
-
-    variants: tuple[str, ...] = ()  # names; empty: what the interpreter's torch loads
-    all: bool = False  # every wanted variant of this platform
-    backends: tuple[str, ...] = ()  # only these
-    archs: tuple[str, ...] = ()  # compute capabilities; empty: TORCH_CUDA_ARCH_LIST, GPUs, default list
-    namespace: str | None = None  # fixed torch.ops namespace, for development
-    python: Path | None = None
-    cuda_home: Path | None = None
-    jobs: int | None = None
-    verbose: bool = False  # show every command and warning
-    debug: bool = False
-    keep_going: bool = False
-    local_only: bool = False  # accept objects that other machines may not load
-    offline: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,38 +81,9 @@ class BuiltVariant:
     notes: tuple[str, ...] = ()  # for the person: warnings, "not publishable because"
 
 
-class Progress(Protocol):
-    """Who shows a build as it goes."""
-
-    def advance(self, done: int, total: int | None, what: str) -> None:
-        """`done` steps (or bytes) of `total` are done; `what` is the latest."""
-
-    def note(self, text: str) -> None:
-        """A line that the person should read."""
-
-
-class Silent:
-    """Shows nothing."""
-
-    def advance(self, done: int, total: int | None, what: str) -> None:
-        """Nothing."""
-
-    def note(self, text: str) -> None:
-        """Nothing."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A variant with what compiles it (None for Python alone)."""
-
-    variant: Variant
-    toolchain: Toolchain | None
-    notes: tuple[str, ...] = ()
-
-
 def build(
     project: Project,
-    options: BuildOptions = BuildOptions(),
+    options: BuildOptions | None = None,
     progress: Progress | None = None,
 ) -> list[BuiltVariant]:
     """Build what `options` ask for, and nothing that is up to date.
@@ -141,6 +96,7 @@ def build(
             does not compile, an object would not load elsewhere, or another build holds the project.
     """
     shown = progress or Silent()
+    options = options or BuildOptions()
     if done := up_to_date(project, options):
         return done
     found = targets(project, options, shown)
@@ -148,267 +104,9 @@ def build(
         return _Run(project, options, shown, found, lock).run()
 
 
-def is_stale(project: Project, options: BuildOptions = BuildOptions()) -> bool:
+def is_stale(project: Project, options: BuildOptions | None = None) -> bool:
     """Whether `build` would do something; costs a few file states, and compares no contents."""
-    return up_to_date(project, options) is None
-
-
-# -- what to build
-
-
-def targets(project: Project, options: BuildOptions, progress: Progress | None = None) -> list[Target]:
-    """The variants that options ask for, each with its toolchain.
-
-    Raises:
-        KernelgenError: one that was asked for cannot be built here, or none can.
-    """
-    finder = _Finder(project, options, progress or Silent())
-    for backend in options.backends:
-        if backend not in project.backends:
-            known = ", ".join(project.backends)
-            raise KernelgenError(f"this project has no backend {backend!r}", way_out=f"it has: {known}")
-    if options.all or options.variants:
-        return finder.named()
-    return finder.current()
-
-
-class _Finder:
-    """Finds toolchains for variants, each part probed once."""
-
-    def __init__(self, project: Project, options: BuildOptions, progress: Progress) -> None:
-        self.project, self.options, self.progress = project, options, progress
-        self._installed: Installed | None = None
-        self._cudas: dict[tuple[int, int], Cuda] = {}
-
-    @property
-    def installed(self) -> Installed:
-        if self._installed is None:
-            self._installed = probe_python(self.options.python)
-        return self._installed
-
-    def backends(self) -> list[str]:
-        wanted = self.options.backends or self.project.backends
-        return [b for b in self.project.backends if b in wanted]
-
-    # the current environment
-
-    def current(self) -> list[Target]:
-        compiled = [b for b in self.backends() if not self.project.is_noarch(b)]
-        found = [Target(Variant("noarch", b), None) for b in self.backends() if b not in compiled]
-        if self.project.framework.kind != "torch-noarch" and not self.options.backends:
-            found = []  # a compiled project's Python-only backends are for --all and --backend
-        reasons = []
-        for backend in compiled:
-            try:
-                found.append(self._current(backend))
-            except KernelgenError as error:
-                if backend in self.options.backends or backend == "cpu":
-                    raise
-                reasons.append(error)
-        if not found and reasons:
-            raise reasons[0]
-        if not found:
-            raise KernelgenError("there is nothing to build here", way_out="kernelgen build --all")
-        for reason in reasons:
-            self.progress.note(f"skipped: {reason.what}")
-        return found
-
-    def _current(self, backend: str) -> Target:
-        refuse_foreign(backend)
-        if self.project.framework.kind == "tvm-ffi":
-            framework: Torch | TvmFfi = self._tvm()
-            version, abi = _release(framework.version), True
-        else:
-            framework = self._torch()
-            version, abi = framework.release, framework.cxx11_abi
-        cuda, notes = self._current_cuda(framework) if backend == "cuda" else (None, ())
-        variant = variants.for_backend(
-            self.project,
-            backend,
-            framework=version,
-            compute=cuda.release if cuda else None,
-            machine=machine(),
-            cxx11_abi=abi,
-        )
-        return Target(variant, self._toolchain(framework, cuda), notes)
-
-    def _torch(self) -> Torch:
-        if self.installed.torch is None:
-            python = self.installed.python.executable
-            raise KernelgenError(
-                f"there is no torch in {python}",
-                way_out="pip install torch there, or name another interpreter with --python",
-            )
-        return read_torch(self.installed.torch)
-
-    def _tvm(self) -> TvmFfi:
-        if self.installed.tvm_ffi is None:
-            python = self.installed.python.executable
-            raise KernelgenError(f"there is no tvm-ffi in {python}", way_out="pip install apache-tvm-ffi")
-        return read_tvm_ffi(self.installed.tvm_ffi)
-
-    def _current_cuda(self, framework: Torch | TvmFfi) -> tuple[Cuda, tuple[str, ...]]:
-        cuda = probe_cuda(self.options.cuda_home, self.installed)
-        if cuda is None:
-            raise KernelgenError(
-                "no CUDA compiler was found (--cuda-home, CUDA_HOME, PATH, /usr/local/cuda, pip, conda)",
-                way_out="install a CUDA toolkit, or build a named variant: kernelgen build --variant NAME",
-            )
-        built_with = framework.cuda if isinstance(framework, Torch) else None
-        if built_with is None or _release(built_with) == cuda.release:
-            return cuda, ()
-        if _release(built_with)[0] != cuda.release[0]:
-            raise KernelgenError(
-                f"torch was built with CUDA {built_with}, but nvcc in {cuda.home} is {cuda.version}",
-                way_out=f"point --cuda-home at a CUDA {built_with} toolkit",
-            )
-        worse = cuda.release > _release(built_with)
-        loads = "it will not load with this torch" if worse else "it loads, as the older minor version"
-        return cuda, (f"nvcc is {cuda.version} and torch's CUDA is {built_with}: {loads}",)
-
-    # named variants
-
-    def named(self) -> list[Target]:
-        wanted = variants.wanted(self.project, f"{machine()}-linux")
-        if self.options.all:
-            names = [v for v in wanted if v.backend in self.backends()]
-        else:
-            names = [variants.check_name(n, wanted) for n in dict.fromkeys(self.options.variants)]
-        found = []
-        for variant in names:
-            try:
-                found.append(self.target(variant))
-            except KernelgenError as error:
-                if not self.options.all:
-                    raise
-                self.progress.note(f"skipped {variant.name}: {error.what}")
-        if not found:
-            raise KernelgenError(
-                "none of the wanted variants can be built here", way_out="kernelgen variants"
-            )
-        return found
-
-    def target(self, variant: Variant) -> Target:
-        """The toolchain of a named variant: installed where it fits, else fetched."""
-        self._check_asked(variant)
-        if variant.kind == "noarch":
-            return Target(variant, None)
-        refuse_foreign(variant.backend)
-        if (variant.machine, variant.system) != (machine(), "linux"):
-            raise KernelgenError(f"{variant.name} cannot be built on {machine()} Linux")
-        framework = self._framework(variant)
-        cuda = self._cuda(variant.compute) if variant.backend == "cuda" and variant.compute else None
-        return Target(variant, self._toolchain(framework, cuda))
-
-    def _check_asked(self, variant: Variant) -> None:
-        if variant.backend not in self.project.backends:
-            known = ", ".join(self.project.backends)
-            raise KernelgenError(f"{variant.name}: this project has no backend {variant.backend!r} ({known})")
-        expected = variants.for_backend(
-            self.project,
-            variant.backend,
-            framework=variant.version or (0, 0),
-            compute=variant.compute,
-            machine=variant.machine,
-            system=variant.system,
-            cxx11_abi=variant.cxx11_abi,
-        )
-        if expected.name != variant.name:
-            raise KernelgenError(
-                f"{variant.name} is not a variant of this project", way_out=f"it makes {expected.name}"
-            )
-
-    def _framework(self, variant: Variant) -> Torch | TvmFfi:
-        from kernelgen import fetch
-
-        version = variant.version or (0, 0)
-        text = ".".join(map(str, version))
-        if variant.kind == "tvm-ffi":
-            installed = read_tvm_ffi(self.installed.tvm_ffi) if self.installed.tvm_ffi else None
-            if installed and _release(installed.version) == version:
-                return installed
-            return fetch.tvm_ffi(text, progress=self._bytes, offline=self.options.offline)
-        here = read_torch(self.installed.torch) if self.installed.torch else None
-        if here and here.cxx11_abi == variant.cxx11_abi:
-            if variant.kind == "torch" and here.release == version:
-                return here
-            if variant.kind == "torch-stable-abi" and here.release >= version:
-                return here
-        return fetch.torch_headers(text, progress=self._bytes, offline=self.options.offline)
-
-    def _cuda(self, version: tuple[int, int]) -> Cuda:
-        if version in self._cudas:
-            return self._cudas[version]
-        here = probe_cuda(self.options.cuda_home, self.installed)
-        found = here if here and here.release == version else None
-        for home in cuda_homes() if found is None else ():
-            other = read_cuda(home / "bin" / "nvcc")
-            found = other if other.release == version else found
-        if found is None:
-            from kernelgen import fetch
-
-            text = ".".join(map(str, version))
-            found = fetch.cuda_toolkit(text, progress=self._bytes, offline=self.options.offline)
-        self._cudas[version] = found
-        return found
-
-    def _bytes(self, what: str, done: int, total: int | None) -> None:
-        self.progress.advance(done, total, f"fetching {what}")
-
-    def _toolchain(self, framework: Torch | TvmFfi, cuda: Cuda | None) -> Toolchain:
-        host = probe_host()
-        older = None
-        if cuda and cuda.max_gcc and host.kind == "gcc" and _release(host.version)[0] > cuda.max_gcc:
-            older = find_older_gcc(cuda.max_gcc)
-            if older is None:
-                raise KernelgenError(
-                    f"nvcc {cuda.version} takes g++ up to {cuda.max_gcc}, and this one is {host.version}",
-                    way_out=f"sudo apt install g++-{cuda.max_gcc}",
-                )
-        return Toolchain(
-            host=host,
-            python=self.installed.python,
-            torch=framework if isinstance(framework, Torch) else None,
-            tvm_ffi=framework if isinstance(framework, TvmFfi) else None,
-            cuda=with_math_headers(cuda, self.installed) if cuda else None,
-            cuda_host=older,
-        )
-
-
-_FOREIGN = {
-    "rocm": ("hipcc", "a ROCm toolkit with hipcc, and a torch built for ROCm"),
-    "xpu": ("icpx", "Intel's oneAPI compiler icpx, and a torch built for XPU"),
-    "metal": ("xcrun", "macOS with Xcode"),
-}
-
-
-def refuse_foreign(backend: str) -> None:
-    """Say why a backend cannot be compiled here.
-
-    Raises:
-        KernelgenError: always, but for cpu and cuda.
-    """
-    if backend in ("cpu", "cuda"):
-        return
-    tool, needs = _FOREIGN.get(backend, ("", ""))
-    if not tool:
-        raise KernelgenError(f"{backend} kernels are Python only; this project lists a compiled one")
-    found = shutil.which(tool)
-    what = (
-        f"{tool} was found ({found}), but kernelgen does not drive it yet"
-        if found
-        else f"{tool} was not found"
-    )
-    raise KernelgenError(
-        f"{backend} cannot be built here, because {what}; it needs {needs}",
-        way_out="kernel-builder build (Nix) makes this variant from the same project",
-    )
-
-
-def _release(version: str) -> tuple[int, int]:
-    from kernelgen.toolchain import release
-
-    return release(version)
+    return up_to_date(project, options or BuildOptions()) is None
 
 
 # -- running
@@ -653,15 +351,6 @@ def compile_error(log: str, root: Path) -> KernelgenError:
 # -- small questions
 
 
-def asked_archs(options: BuildOptions) -> tuple[str, ...]:
-    """The capabilities to compile for: option, TORCH_CUDA_ARCH_LIST, this machine's GPUs; empty: the default list."""
-    if options.archs:
-        return graph.parse_archs(" ".join(options.archs), "--arch")
-    if text := os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip():
-        return graph.parse_archs(text)
-    return () if options.all or options.variants else gpu_archs()
-
-
 def torch_free(root: Path, listed: Sequence[str]) -> frozenset[str]:
     """The listed files that neither include a torch header nor a listed file that does.
 
@@ -683,29 +372,6 @@ def torch_free(root: Path, listed: Sequence[str]) -> frozenset[str]:
     while more := {n for n, found in includes.items() if n not in tainted and found & tainted}:
         tainted |= more
     return frozenset(set(contents) - tainted)
-
-
-def cutlass_includes(wanted: Sequence[str], installed: Installed) -> list[Path]:
-    """CUTLASS's headers: CUTLASS_SRC_DIR, or the nvidia-cutlass package of the interpreter.
-
-    Raises:
-        KernelgenError: neither is there.
-    """
-    places = []
-    if source := os.environ.get("CUTLASS_SRC_DIR"):
-        places = [Path(source) / "include", Path(source) / "tools" / "util" / "include"]
-    else:
-        for site in installed.python.site_dirs:
-            base = site / "cutlass_library" / "source"
-            places += [base / "include", base / "tools" / "util" / "include"]
-    found = [p for p in places if p.is_dir()]
-    if not any((p / "cutlass" / "cutlass.h").is_file() for p in found):
-        number = wanted[0].removeprefix("cutlass_").replace("_", ".")
-        raise KernelgenError(
-            f"this project depends on {wanted[0]}, whose headers are not here",
-            way_out=f"set CUTLASS_SRC_DIR to a checkout of CUTLASS {number}, or pip install 'nvidia-cutlass=={number}.*'",
-        )
-    return found
 
 
 def cpus() -> int:

@@ -304,7 +304,8 @@ class _Flags:
             return Unit(source, "cxx", flags, _tool(self.tools.host), heavy=heavy)
         own = component.gpu_flags if component else ()
         flags = (*self._nvcc(source), *self.defines, *gencode(archs), *includes, *self._cuda_flags(own))
-        tool = f"nvcc {self.cuda.full_version if self.cuda else ''}, {_tool(self.tools.cuda_host or self.tools.host)}"
+        host = _tool(self.tools.cuda_host or self.tools.host)
+        tool = f"nvcc {self.cuda.full_version if self.cuda else ''}, {host}"
         return Unit(source, "nvcc", flags, tool, self._threads(len(archs), heavy), heavy)
 
     def _threads(self, archs: int, heavy: bool) -> tuple[str, ...]:
@@ -421,17 +422,17 @@ class _Flags:
         return {name: str(target) for name, target in found.items()}
 
     def libraries(self) -> tuple[str, ...]:
-        """What the extension needs at run time, in kernel-builder's order; the loader's torch brings all of it."""
+        """What the extension needs at run time; the torch that loads it has all of it loaded before."""
         if self.project.framework.kind == "tvm-ffi":
             cudart = (f"cudart.so.{self.cuda.release[0]}",) if self.cuda else ()
             return ("tvm_ffi.so", *cudart)
         if self.variant.backend == "cuda" and self.cuda:
-            cudart = f"cudart.so.{self.cuda.release[0]}"
-            return ("c10.so", "torch_cpu.so", "torch.so", "torch_cuda.so", "c10_cuda.so", cudart)
+            torch = ("c10.so", "torch_cpu.so", "torch.so", "torch_cuda.so", "c10_cuda.so")
+            return (*torch, f"cudart.so.{self.cuda.release[0]}")
         return ("c10.so", "torch_cpu.so", "torch.so")
 
     def link(self) -> tuple[str, ...]:
-        """Flags after the objects; stubs stand last on the search path, for what this machine does not have."""
+        """Flags after the objects; stubs stand last on the search path, for what is not here."""
         paths = []
         if self.torch and self.torch.lib_dir:
             paths.append(f"-L../ext/{self._torch_name()}/lib")
@@ -461,9 +462,10 @@ def ninja_text(
         jobs: asked for by the person; then nothing holds heavy processes back.
         memory_gib: free memory, by which heavy processes are held back otherwise.
     """
-    from ninja.ninja_syntax import Writer  # type: ignore[import-untyped]
+    from ninja.ninja_syntax import Writer
 
-    writer = Writer(buffer := io.StringIO(), width=1 << 20)
+    buffer = io.StringIO()
+    writer: Any = Writer(buffer, width=1 << 20)  # type: ignore[arg-type]
     writer.comment("Made by kernelgen; commands run in .kernelgen/src.")
     writer.variable("ninja_required_version", "1.9")
     writer.variable("builddir", "..")

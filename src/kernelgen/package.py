@@ -1,4 +1,4 @@
-"""Objects -> build/<variant>/: link, judge, strip, `_ops.py`, `metadata.json`, digest, and one atomic exchange.
+"""Objects -> build/<variant>/: link, judge, strip, `_ops.py`, `metadata.json`, digest, one atomic exchange.
 
 The directory is written as kernel-builder's current release writes it: no compatibility sub-package, no
 run-time search path, the digest last.
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kernelgen
-from kernelgen import git
+from kernelgen import elf, git
 from kernelgen.errors import KernelgenError
 from kernelgen.graph import PLACEHOLDER, Plan, Unit
 from kernelgen.project import Project, data
@@ -289,7 +289,7 @@ def _python_digest(project: Project) -> bytes:
 
 
 def _stamp(unit: Unit, path: Path, unique: str, plan: Plan, mirror: Path) -> None:
-    """Put the id where the placeholder is; where the compiler cut that up, compile again with the id itself."""
+    """Put the id where the placeholder is; where the compiler cut that up, compile again with the id."""
     content = path.read_bytes()
     stamped = content.replace(PLACEHOLDER.encode(), unique.encode())
     if any(fragment in stamped for fragment in _FRAGMENTS):
@@ -323,24 +323,9 @@ def judge(path: Path, stable_abi: str | None = None) -> tuple[Violation, ...]:
         )
     if stable_abi:
         outside = f"torch {stable_abi}"
-        found += [
-            Violation(s, "not in torch's stable ABI", outside) for s in undefined(path) if _UNSTABLE.match(s)
-        ]
+        unstable = elf.read(path).torch_symbols()
+        found += [Violation(s, "not in torch's stable ABI", outside) for s in unstable]
     return tuple(dict.fromkeys(found))
-
-
-# Undefined C++ symbols of torch that its stable ABI does not cover: all but torch::stable and header-only code.
-_UNSTABLE = re.compile(r"_ZN?[KVR]*(N?[KVR]*)(2at|3c10|5torch(?!6stable|10headeronly))")
-
-
-def undefined(path: Path) -> list[str]:
-    """Names of the undefined dynamic symbols of a library."""
-    from elftools.elf.elffile import ELFFile  # type: ignore[import-untyped]
-
-    with path.open("rb") as file:
-        table = ELFFile(file).get_section_by_name(".dynsym")
-        found = table.iter_symbols() if table else ()
-        return [s.name for s in found if s["st_shndx"] == "SHN_UNDEF" and s.name]
 
 
 def dynamic_violations(path: Path) -> tuple[Violation, ...]:
@@ -364,12 +349,12 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def needed_versions(path: Path) -> Iterator[tuple[str, str]]:
     """Every undefined dynamic symbol that has a version, with that version."""
-    from elftools.elf.elffile import ELFFile  # type: ignore[import-untyped]
+    from elftools.elf.elffile import ELFFile
 
     with path.open("rb") as file:
-        elf = ELFFile(file)
-        symbols, versions = elf.get_section_by_name(".dynsym"), elf.get_section_by_name(".gnu.version")
-        needs = elf.get_section_by_name(".gnu.version_r")
+        sections: dict[str, Any] = {s.name: s for s in ELFFile(file).iter_sections()}
+        symbols, versions = sections.get(".dynsym"), sections.get(".gnu.version")
+        needs = sections.get(".gnu.version_r")
         if not (symbols and versions and needs):
             return
         names = {}

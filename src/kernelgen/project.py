@@ -732,7 +732,7 @@ def _answers(root: Path) -> dict[str, Any]:
     path = root / ".copier-answers.yml"
     if not path.is_file():
         return {}
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     try:
         loaded = yaml.safe_load(path.read_text("utf-8"))

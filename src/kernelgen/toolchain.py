@@ -77,7 +77,9 @@ class Cuda:
     full_version: str = ""  # "13.0.48", part of the build's identity
     flags: tuple[str, ...] = ()  # nvcc needs these when its parts lie in unusual places
     max_gcc: int | None = None  # newest g++ major that its host_config.h lets through
-    math_dirs: tuple[Path, ...] | None = ()  # further include dirs with cusparse.h and its kin; None: there are none
+    math_dirs: (
+        tuple[Path, ...] | None
+    ) = ()  # further include dirs with cusparse.h and its kin; None: there are none
     random_seed: bool = True  # whether nvcc takes --frandom-seed (see `nvcc --help`)
 
     @property
@@ -411,7 +413,7 @@ def _cuda_facts(nvcc: Path) -> dict[str, Any]:
 
 
 def with_math_headers(cuda: Cuda, installed: Installed) -> Cuda:
-    """A toolkit that lacks cuBLAS's, cuSPARSE's and cuSOLVER's headers, completed from pip's NVIDIA packages."""
+    """A toolkit that lacks cuBLAS's headers and their like, completed from pip's NVIDIA packages."""
     if cuda.math_dirs is not None:
         return cuda
     for site in installed.python.site_dirs:
@@ -439,7 +441,7 @@ def gpu_archs() -> tuple[str, ...]:
 
 
 def user_cache() -> Path:
-    """Where probes, compatibility objects and fetched toolchains are kept: $KERNELGEN_CACHE, or the user's cache."""
+    """Where probes, compatibility objects and toolchains are kept: $KERNELGEN_CACHE, or the user's cache."""
     if place := os.environ.get("KERNELGEN_CACHE"):
         return Path(place)
     from platformdirs import user_cache_path

@@ -46,7 +46,7 @@ class Steps(Silent):
     def __init__(self) -> None:
         self.steps: list[str] = []
 
-    def advance(self, done: int, total: int | None, what: str) -> None:
+    def advance(self, done: int, total: int | None, what: str) -> None:  # noqa: ARG002
         self.steps.append(what)
 
 
@@ -79,7 +79,11 @@ def test_it_loads_and_is_right(cpu: Project) -> None:
     (line,) = load(cpu.root)
     assert line.endswith("[0.0, 2.0, 4.0, 6.0]")
     path = library(cpu, "cpu")
-    assert line.split()[0] == json.loads((path.parent / "metadata.json").read_text())["id"] == path.name.split(".")[0]
+    assert (
+        line.split()[0]
+        == json.loads((path.parent / "metadata.json").read_text())["id"]
+        == path.name.split(".")[0]
+    )
     assert (cpu.root / ".kernelgen" / "compile_commands.json").exists()
 
 
@@ -99,7 +103,9 @@ def test_nothing_but_the_results_is_written(cpu: Project) -> None:
 
 
 def check_library(path: Path) -> None:
-    dump = subprocess.run(["readelf", "-Wd", "--dyn-syms", str(path)], check=True, capture_output=True, text=True).stdout
+    dump = subprocess.run(
+        ["readelf", "-Wd", "--dyn-syms", str(path)], check=True, capture_output=True, text=True
+    ).stdout
     assert "RPATH" not in dump
     assert "RUNPATH" not in dump
     assert " UNIQUE " not in dump
@@ -135,7 +141,9 @@ def test_an_edit_compiles_one_file_and_has_an_id_of_its_own(tmp_path: Path) -> N
 def test_two_directories_give_the_same_bytes(cpu: Project, tmp_path: Path) -> None:
     other = copy(tmp_path / "a b$c'd&e;f#ünï")
     build(other, CPU)
-    first, second = (json.loads((library(p, "cpu").parent / "metadata.json").read_text()) for p in (cpu, other))
+    first, second = (
+        json.loads((library(p, "cpu").parent / "metadata.json").read_text()) for p in (cpu, other)
+    )
     assert first == second
     assert library(cpu, "cpu").read_bytes() == library(other, "cpu").read_bytes()
 
@@ -156,7 +164,9 @@ def test_cuda_on_a_machine_without_a_gpu(tmp_path: Path) -> None:
     cuda = probe_cuda()
     tool = cuda and cuda.home / "bin" / "cuobjdump"
     if tool and tool.exists():
-        listing = subprocess.run([str(tool), "--list-elf", str(first)], check=True, capture_output=True, text=True).stdout
+        listing = subprocess.run(
+            [str(tool), "--list-elf", str(first)], check=True, capture_output=True, text=True
+        ).stdout
         assert "sm_90" in listing
         assert "sm_120" in listing
 
@@ -190,7 +200,9 @@ def test_a_symbol_that_is_too_new_is_refused(tmp_path: Path) -> None:
     project = copy(tmp_path / "p")
     source = project.root / "csrc" / "twice.cpp"
     header = "#include <unistd.h>\n"
-    source.write_text(header + source.read_text().replace("if (n < 0) {", "if (n < 0) {\n    close_range(3, 4, 0);"))
+    source.write_text(
+        header + source.read_text().replace("if (n < 0) {", "if (n < 0) {\n    close_range(3, 4, 0);")
+    )
     with pytest.raises(KernelgenError, match=r"close_range: GLIBC_2.34 \(manylinux_2_28\)") as caught:
         build(project, CPU)
     assert "--local-only" in (caught.value.way_out or "")
@@ -275,5 +287,7 @@ def test_a_missing_definition_is_said_at_the_build(tmp_path: Path) -> None:
     for name in ("torch-ext/torch_binding.cpp", "csrc/twice.h"):
         path = project.root / name
         path.write_text(path.read_text().replace("twice_cpu(", "thrice_cpu("))
-    with pytest.raises(KernelgenError, match=r"thrice_cpu\(float const\*, float\*, long\) is used, but no source"):
+    with pytest.raises(
+        KernelgenError, match=r"thrice_cpu\(float const\*, float\*, long\) is used, but no source"
+    ):
         build(project, CPU)
