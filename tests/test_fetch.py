@@ -39,11 +39,22 @@ HEADERS = {
 LIBRARY = {"torch/lib/libtorch_cpu.so": bytes(range(256)) * 20_000}  # 5 MB that no compiler needs
 
 
-def make_wheel(name: str, version: str, files: dict[str, bytes], *, executable: str = "") -> bytes:
+def make_wheel(
+    name: str, version: str, files: dict[str, bytes], *, executable: str = "", requires: tuple[str, ...] = ()
+) -> bytes:
     """A wheel as an index would serve it, with RECORD; files are stored in the order given."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     members = files | {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+        f"{info}/METADATA": "\n".join(
+            [
+                "Metadata-Version: 2.1",
+                f"Name: {name}",
+                f"Version: {version}",
+                *(f"Requires-Dist: {text}" for text in requires),
+                *(["Provides-Extra: all"] if requires else []),
+                "",
+            ]
+        ).encode(),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     rows = [
@@ -72,9 +83,17 @@ class Index:
     sent: int = 0  # bytes of wheels sent
     requests: list[str] = field(default_factory=list)
 
-    def add(self, name: str, version: str, files: dict[str, bytes], *, executable: str = "") -> None:
+    def add(
+        self,
+        name: str,
+        version: str,
+        files: dict[str, bytes],
+        *,
+        executable: str = "",
+        requires: tuple[str, ...] = (),
+    ) -> None:
         """Publish a wheel."""
-        wheel = make_wheel(name, version, files, executable=executable)
+        wheel = make_wheel(name, version, files, executable=executable, requires=requires)
         self.files[f"{name.replace('-', '_')}-{version}-py3-none-any.whl"] = wheel
 
 
@@ -312,6 +331,24 @@ def test_cuda_toolkit_is_one_tree_of_five_packages(index: Index) -> None:
     assert (cuda.lib_dir / "libcudart.so").read_bytes() == b"x"
     assert (cuda.home / "lib64/libcudart.so.13").exists()
     assert (cuda.include_dirs[0] / "crt/host_config.h").exists()
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_headers_of_cudas_libraries_come_along_where_that_is_cheap(index: Index, ranges: bool) -> None:
+    cuda_index(index)
+    requires = ("nvidia-cublas==13.9.4.*; extra == 'all'", "nvidia-cuda-nvcc==13.7.2.*; extra == 'all'")
+    index.add("cuda-toolkit", "13.7.1", {}, requires=requires)
+    library = {"nvidia/cu13/lib/libcublas.so.13": bytes(range(256)) * 20_000}
+    index.add("nvidia-cublas", "13.9.4.1", {**library, "nvidia/cu13/include/cublas_v2.h": b"#\n"})
+    index.add("nvidia-cublas", "13.9.5.1", {**library, "nvidia/cu13/include/cublas_v2.h": b"newer\n"})
+    index.ranges = ranges
+    cuda = fetch.cuda_toolkit("13.7")
+    header = cuda.include_dirs[0] / "cublas_v2.h"
+    assert header.exists() == ranges
+    assert not ranges or header.read_bytes() == b"#\n"
+    assert not (cuda.home / "lib/libcublas.so.13").exists()
+    if ranges:
+        assert index.sent < 1_000_000
 
 
 def test_cuda_12_has_no_compiler_among_the_packages(index: Index) -> None:
