@@ -148,6 +148,25 @@ def check(
 
 
 @app.command()
+def variants(project: Folder = Path(), python: Python = None, as_json: AsJson = False) -> None:
+    """Show which variants the project has, should have, and could build here, and why not."""
+    from kernelgen import matrix
+
+    rows = matrix.rows(load_project(project), python=python)
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
+        return
+    console.table(
+        ("variant", "wanted", "built", "buildable here", "why"),
+        [(row.name, _yes(row.wanted), _yes(row.built), str(row.buildable), row.why) for row in rows],
+    )
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "-"
+
+
+@app.command()
 def doctor(project: Folder = Path(), python: Python = None, as_json: AsJson = False) -> None:
     """Show what this machine has and lacks, each lack with the command that mends it."""
     from kernelgen import doctor as doctors
