@@ -56,6 +56,7 @@ __all__ = [
     "is_stale",
     "refuse_foreign",
     "targets",
+    "up_to_date",
 ]
 
 _TORCH_INCLUDE = re.compile(
@@ -303,6 +304,8 @@ class _Run:
             provenance=package.provenance(self.project, inputs),
             namespace=self.options.namespace,
         )
+        if self.options.debug:
+            notes.append("not publishable: it was built with --debug")
         if fixed:
             notes.append(f"not publishable: it registers under the fixed namespace {full!r}")
         if self.warnings and not (self.options.verbose or self.project.answers):

@@ -7,7 +7,6 @@ run-time search path, the digest last.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import importlib.util
 import json
@@ -17,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -78,6 +76,8 @@ def compat_archive(host: HostCompiler, standard: str = "20") -> Path:
 
 
 def _compile_parts(host: HostCompiler, standard: str, texts: Mapping[str, str], work: Path) -> list[str]:
+    from concurrent.futures import ThreadPoolExecutor
+
     jobs: list[tuple[str, list[str]]] = []
     common = ["-O2", "-fPIC", "-ffile-prefix-map=./=", "-w"]
     for name, text in texts.items():
@@ -538,6 +538,8 @@ def exchange(new: Path, target: Path) -> None:
     Two names are exchanged by one system call where the file system can; elsewhere the old directory is moved
     away first.
     """
+    import ctypes
+
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists() and not target.is_symlink():
         new.rename(target)
@@ -551,7 +553,11 @@ def exchange(new: Path, target: Path) -> None:
 
 
 def unpublishable(variant: Path) -> str | None:
-    """Why a built variant must not be published, or None: its id is a fixed namespace (see `--namespace`)."""
+    """Why a built variant must not be published, or None.
+
+    Its id is a fixed namespace (see `--namespace`), or its library was built with `--debug`: both show in the
+    directory itself, so nothing beside it needs to be kept.
+    """
     try:
         table = json.loads((variant / "metadata.json").read_text("utf-8"))
         pattern = rf"_{re.escape(table['name'].replace('-', '_'))}_{table['backend']['type']}_\w+"
@@ -561,7 +567,20 @@ def unpublishable(variant: Path) -> str | None:
             )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "its metadata.json is missing or incomplete"
+    if any(_has_debug_information(path) for path in variant.glob("*.so")):
+        return "it was built with --debug; build it again without"
     return None
+
+
+def _has_debug_information(path: Path) -> bool:
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
+    try:
+        with path.open("rb") as file:
+            return ELFFile(file).get_section_by_name(".debug_info") is not None
+    except (OSError, ELFError):
+        return False
 
 
 def write_json(path: Path, value: object) -> None:

@@ -7,7 +7,6 @@ do not exist) is reported with its key, its line, what is allowed and the neares
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 import sys
@@ -169,6 +168,8 @@ def nearest(name: str, allowed: Iterator[str] | list[str] | tuple[str, ...] | se
     >>> nearest("backend", ["backends", "name"])
     'backends'
     """
+    import difflib
+
     found = difflib.get_close_matches(name.replace("_", "-"), sorted(allowed), n=1, cutoff=0.6)
     return found[0] if found else None
 

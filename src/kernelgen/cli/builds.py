@@ -205,7 +205,10 @@ def clean(
 
 def _build(project: Project, options: BuildOptions) -> list[BuiltVariant]:
     from kernelgen.build import build as build_project
+    from kernelgen.build import up_to_date
 
+    if done := up_to_date(project, options):
+        return done  # without a bar, whose library takes longer to load than this answer to find
     with console.bar() as bar:
         return build_project(project, options, bar)
 
