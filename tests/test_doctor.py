@@ -272,9 +272,7 @@ def test_every_layout_of_a_toolkit_is_found(
             "kernelgen.toolchain._nvcc_candidates", lambda i: (c for c in candidates(i) if c != own)
         )
     if layout == "pip":
-        monkeypatch.setenv(
-            "PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
-        )
+        monkeypatch.syspath_prepend(tmp_path / "site")
     rows = doctor.diagnose(tmp_path)
     assert str(home) in row(rows, "CUDA toolkit").found
     assert row(rows, "nvcc and C++ compiler").found.startswith("an empty kernel compiles")
