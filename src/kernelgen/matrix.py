@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernelgen import fetch, toolchain, variants
-from kernelgen.build import refuse_foreign
 from kernelgen.errors import KernelgenError
+from kernelgen.targets import refuse_foreign
 from kernelgen.toolchain import release
 
 if TYPE_CHECKING:
