@@ -50,10 +50,14 @@ def main() -> None:
         options += ["--op", schema]
     run("kernelgen", "new", "img2gray", *options, cwd=folder)
     project = folder / "img2gray"
-    print("\n# What only a person can write comes from examples/img2gray: kernels, operators, their list.")
-    for part in ("csrc", "torch-ext"):
-        shutil.copytree(EXAMPLE / part, project / part, dirs_exist_ok=True)
+    print("\n# What only a person can write comes from examples/img2gray: kernels, operators, tests.")
+    bytecode = shutil.ignore_patterns("__pycache__")
+    for part in ("csrc", "torch-ext", "tests"):
+        shutil.copytree(EXAMPLE / part, project / part, dirs_exist_ok=True, ignore=bytecode)
     shutil.copy(EXAMPLE / "build.toml", project)
+    subprocess.run(["git", "add", "-A"], cwd=project, check=True)
+    # Without a git identity the project is staged, which a build takes as well.
+    subprocess.run(["git", "commit", "-qm", "The kernels of img2gray"], cwd=project, check=False)
     run("kernelgen", "build", cwd=project)
     subprocess.run([sys.executable, "-c", PROGRAM], cwd=project, check=True)
 

@@ -1,6 +1,6 @@
 """RGB images to gray at the speed of memory."""
 
-from ._ops import ops
+from ._ops import ops as ops
 from .img2gray import img2gray
 from .img2gray_backward import img2gray_backward
 
@@ -8,5 +8,5 @@ from .img2gray_backward import img2gray_backward
 __all__ = [
     "img2gray",
     "img2gray_backward",
-    "ops",
+    # Your own names go below this line.
 ]
