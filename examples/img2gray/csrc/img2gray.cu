@@ -86,48 +86,50 @@ __global__ void __launch_bounds__(kThreads)
   // Chunks begin where the gray image is aligned, so the first and the last of a row may be cut.
   const int lead = kAligned ? 0 : misalignment(gray) / sizeof(T);
   const int64_t first = unit_of_thread() * kPixels<T> - lead;
-  const int64_t end = first + kPixels<T>;
-
+  if (first >= rows.columns) {
+    return;
+  }
+  constexpr int kColumn = kInterleaved ? 3 : 1;
   const int64_t channel = kInterleaved ? 1 : rows.channel;
-  const int64_t column = kInterleaved ? 3 : 1;
-  const T* pixels = image + first * column;
+  const T* pixels = image + first * kColumn;
+
+  // A cut chunk is computed whole, from pixels beside the row, if there is memory beside it.
+  const T* last_plane = kInterleaved ? pixels + 2 * kPixels<T> : pixels + 2 * channel;
+  if (!kAligned && !may_load(pixels, last_plane + kPixels<T>, rows.begin, rows.end)) {
+#pragma unroll 1
+    for (int i = 0; i < kPixels<T>; ++i) {
+      if (first + i >= 0 && first + i < rows.columns) {
+        const T* pixel = pixels + i * kColumn;
+        gray[first + i] = luma(pixel[0], pixel[channel], pixel[2 * channel]);
+      }
+    }
+    return;
+  }
+
+  constexpr int kLoads = kInterleaved ? 1 : 3;
+  constexpr int kVectors = 3 / kLoads;
   bool aligned = true;
   if (!kAligned) {
     aligned = misalignment(pixels) == 0;
     if (!kInterleaved) {
-      aligned &= misalignment(pixels + channel) == 0 && misalignment(pixels + 2 * channel) == 0;
+      aligned &= misalignment(pixels + channel) == 0 && misalignment(last_plane) == 0;
     }
   }
-  const int margin = aligned ? 0 : kPixels<T>;  // what load_misaligned reads beside the chunk
-
-  if (kAligned ? first < rows.columns : first >= margin && end + margin <= rows.columns) {
-    constexpr int kLoads = kInterleaved ? 1 : 3;
-    constexpr int kVectors = 3 / kLoads;
-    uint32_t words[12];
-    if (aligned) {
+  uint32_t words[12];
+  if (aligned) {
 #pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        load_aligned<kVectors>(pixels + i * channel, words + 4 * i);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        load_misaligned<kVectors>(pixels + i * channel, words + 4 * i);
-      }
+    for (int i = 0; i < kLoads; ++i) {
+      load_aligned<kVectors>(pixels + i * channel, words + 4 * i);
     }
-
-    uint32_t results[4];
-    luma_of_chunk<T, kInterleaved>(words, results);
-    store(gray + first, results);
-  } else if (!kAligned) {
-#pragma unroll 1
-    for (int i = 0; i < kPixels<T>; ++i) {
-      if (first + i >= 0 && first + i < rows.columns) {
-        const T* pixel = pixels + i * column;
-        gray[first + i] = luma(pixel[0], pixel[channel], pixel[2 * channel]);
-      }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      load_misaligned<kVectors>(pixels + i * channel, words + 4 * i);
     }
   }
+  uint32_t results[4];
+  luma_of_chunk<T, kInterleaved>(words, results);
+  store(gray, first, kAligned ? first + kPixels<T> : rows.columns, results);
 }
 
 /// Any strides at all: a pixel for each thread.
@@ -159,6 +161,8 @@ cudaError_t img2gray::cuda::img2gray(
   rows.to = {layout.rows * layout.columns, layout.columns};
   rows.channel = layout.channel_stride;
   rows.column = layout.column_stride;
+  rows.begin = image;
+  rows.end = image + layout.span() + 2 * layout.channel_stride;
 
   const bool planar = layout.column_stride == 1;
   const bool interleaved = layout.column_stride == 3 && layout.channel_stride == 1;

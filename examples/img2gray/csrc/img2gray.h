@@ -28,6 +28,12 @@ struct Layout {
   int64_t column_stride;
 
   int64_t pixels() const { return images * rows * columns; }
+
+  /// How many elements of memory one channel extends over, if there are pixels.
+  int64_t span() const {
+    return (images - 1) * image_stride + (rows - 1) * row_stride + (columns - 1) * column_stride +
+           1;
+  }
 };
 
 // --- One pixel ---------------------------------------------------------------------------------

@@ -33,33 +33,32 @@ __global__ void __launch_bounds__(kThreads)
   for (int c = 0; c < 3; ++c, image_grad += rows.channel) {
     const int lead = misalignment(image_grad) / sizeof(T);
     const int64_t first = unit_of_thread() * kPixels<T> - lead;
-    const int64_t end = first + kPixels<T>;
-    const bool aligned = misalignment(grad + first) == 0;
-    const int margin = aligned ? 0 : kPixels<T>;  // what load_misaligned reads beside the chunk
-    if (first >= margin && end + margin <= rows.columns) {
-      if (c == 0 || !planes_agree) {
+    if (first >= rows.columns) {
+      continue;
+    }
+    if (c == 0 || !planes_agree) {
+      const T* from = grad + first;
+      if (!may_load(from, from + kPixels<T>, rows.begin, rows.end)) {
+#pragma unroll
+        for (int i = 0; i < kPixels<T>; ++i) {
+          values[i] = first + i >= 0 && first + i < rows.columns ? from[i] : T(0.0f);
+        }
+      } else {
         uint32_t words[4];
-        if (aligned) {
-          load_aligned<1>(grad + first, words);
+        if (misalignment(from) == 0) {
+          load_aligned<1>(from, words);
         } else {
-          load_misaligned<1>(grad + first, words);
+          load_misaligned<1>(from, words);
         }
         memcpy(values, words, sizeof(values));
       }
-      T shares[kPixels<T>];
-#pragma unroll
-      for (int i = 0; i < kPixels<T>; ++i) {
-        shares[i] = share(c, values[i]);
-      }
-      store(image_grad + first, shares);
-    } else {
-#pragma unroll 1
-      for (int i = 0; i < kPixels<T>; ++i) {
-        if (first + i >= 0 && first + i < rows.columns) {
-          image_grad[first + i] = share(c, grad[first + i]);
-        }
-      }
     }
+    T shares[kPixels<T>];
+#pragma unroll
+    for (int i = 0; i < kPixels<T>; ++i) {
+      shares[i] = share(c, values[i]);
+    }
+    store(image_grad, first, rows.columns, shares);
   }
 }
 
@@ -96,6 +95,8 @@ cudaError_t img2gray::cuda::img2gray_backward(
   rows.to = {3 * image_pixels, layout.columns};
   rows.channel = image_pixels;
   rows.column = layout.column_stride;
+  rows.begin = grad;
+  rows.end = grad + layout.span();
 
   if (layout.column_stride != 1) {
     const int64_t units = layout.columns;

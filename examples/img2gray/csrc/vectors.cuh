@@ -11,9 +11,22 @@ namespace img2gray {
 
 constexpr int kVectorBytes = 16;
 
+// Addresses, with which kernels reason about alignment.
+__device__ __forceinline__ uintptr_t address(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer);
+}
+
 /// How many bytes an address is past the last multiple of 16.
-__device__ __forceinline__ unsigned misalignment(const void* address) {
-  return static_cast<unsigned>(reinterpret_cast<uintptr_t>(address) % kVectorBytes);
+__device__ __forceinline__ unsigned misalignment(const void* pointer) {
+  return static_cast<unsigned>(address(pointer) % kVectorBytes);
+}
+
+/// Whether all that the two loads below read for the bytes from `begin` up to `end` is in the
+/// memory that has the given bounds: the aligned vectors that hold the bytes, and perhaps one more.
+__device__ __forceinline__ bool may_load(
+    const void* begin, const void* end, const void* memory_begin, const void* memory_end) {
+  return address(begin) - misalignment(begin) >= address(memory_begin) &&
+         address(end) - misalignment(end) + kVectorBytes <= address(memory_end);
 }
 
 /// Reads `kVectors` times 16 bytes from an aligned address.
@@ -29,8 +42,8 @@ __device__ __forceinline__ void load_aligned(const void* from, uint32_t* words) 
   }
 }
 
-/// The same from an address that is not: reads the aligned vectors that hold the bytes, and shifts
-/// them into place. Up to 15 bytes before and after the bytes have to be readable, too.
+/// The same from any address: reads the aligned vectors from the one that holds the first byte on,
+/// one more than `kVectors`, and shifts the bytes into place.
 template <int kVectors>
 __device__ __forceinline__ void load_misaligned(const void* from, uint32_t* words) {
   constexpr int kWords = 4 * kVectors;
@@ -51,11 +64,26 @@ __device__ __forceinline__ void load_misaligned(const void* from, uint32_t* word
   }
 }
 
-/// Writes 16 bytes to an aligned address. They are not read again soon, so they need not be cached.
-__device__ __forceinline__ void store(void* to, const void* values) {
-  uint4 vector;
-  memcpy(&vector, values, sizeof(vector));
-  __stcs(static_cast<uint4*>(to), vector);
+/// Writes a chunk of 16 bytes to row `to`, where its first element is number `first`. If not all of
+/// it is in the row, element by element, otherwise to an aligned address at once. It is not read
+/// again soon, so it need not stay in the cache.
+template <typename T>
+__device__ __forceinline__ void store(T* to, int64_t first, int64_t columns, const void* chunk) {
+  constexpr int kCount = kVectorBytes / sizeof(T);
+  if (first >= 0 && first + kCount <= columns) {
+    uint4 vector;
+    memcpy(&vector, chunk, sizeof(vector));
+    __stcs(reinterpret_cast<uint4*>(to + first), vector);
+    return;
+  }
+  T values[kCount];
+  memcpy(values, chunk, sizeof(values));
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (first + i >= 0 && first + i < columns) {
+      to[first + i] = values[i];
+    }
+  }
 }
 
 /// On the host: whether an address, or a distance of so many `T`, is a multiple of 16 bytes.
@@ -79,7 +107,9 @@ struct Rows {
   Side from;
   Side to;
   int64_t channel;
-  int64_t column;  // of `from`; that of `to` is 1
+  int64_t column;               // of `from`; that of `to` is 1
+  const void* begin = nullptr;  // the memory that `from` is in
+  const void* end = nullptr;
 };
 
 constexpr unsigned kThreads = 256;
