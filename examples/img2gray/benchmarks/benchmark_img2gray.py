@@ -1,45 +1,50 @@
-"""Times the operator: `kernelgen bench`, or `kernels benchmark .` once it is built."""
+"""Times `img2gray`: `kernels benchmark .` once it is built. compare.py tells more."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from kernels.benchmark import Benchmark
-from torch.testing import make_tensor
-
-SIZES = {"small": (64, 64), "large": (4096, 4096)}
 
 
-class Img2grayBenchmark(Benchmark):
+class Img2GrayBenchmark(Benchmark):
     seed = 0
 
-    def prepare(self, size: str) -> None:
-        dtype, device, shape = torch.float32, self.device, SIZES[size]
-        self.arguments: dict[str, Any] = {
-            "image": make_tensor(shape, dtype=dtype, device=device),
-        }
+    def prepare(self, *shape: int, channels_last: bool = False) -> None:
+        self.image = torch.randint(0, 256, shape, dtype=torch.uint8, device=self.device)
+        if channels_last:
+            self.image = self.image.contiguous(memory_format=torch.channels_last)
 
     def run(self) -> None:
-        result = self.kernel.img2gray(**self.arguments)
-        self.out = result
+        self.out = self.kernel.img2gray(self.image)
+
+    def reference(self) -> torch.Tensor:
+        red, green, blue = self.image.to(torch.int32).split(1, dim=-3)
+        gray = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
+        return gray.to(torch.uint8)
 
     def setup_small(self) -> None:
-        self.prepare("small")
+        self.prepare(1, 3, 64, 64)
 
     def benchmark_small(self) -> None:
         self.run()
 
     def verify_small(self) -> torch.Tensor:
-        source: torch.Tensor = self.arguments["image"]
-        return source.clone()
+        return self.reference()
 
-    def setup_large(self) -> None:
-        self.prepare("large")
+    def setup_planar(self) -> None:
+        self.prepare(8, 3, 1080, 1920)
 
-    def benchmark_large(self) -> None:
+    def benchmark_planar(self) -> None:
         self.run()
 
-    def verify_large(self) -> torch.Tensor:
-        source: torch.Tensor = self.arguments["image"]
-        return source.clone()
+    def verify_planar(self) -> torch.Tensor:
+        return self.reference()
+
+    def setup_channels_last(self) -> None:
+        self.prepare(8, 3, 1080, 1920, channels_last=True)
+
+    def benchmark_channels_last(self) -> None:
+        self.run()
+
+    def verify_channels_last(self) -> torch.Tensor:
+        return self.reference()

@@ -1,45 +1,37 @@
-"""Times the operator: `kernelgen bench`, or `kernels benchmark .` once it is built."""
+"""Times `img2gray_backward`: `kernels benchmark .` once it is built."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from kernels.benchmark import Benchmark
-from torch.testing import make_tensor
-
-SIZES = {"small": (64, 64), "large": (4096, 4096)}
 
 
-class Img2grayBackwardBenchmark(Benchmark):
+class Img2GrayBackwardBenchmark(Benchmark):
     seed = 0
 
-    def prepare(self, size: str) -> None:
-        dtype, device, shape = torch.float32, self.device, SIZES[size]
-        self.arguments: dict[str, Any] = {
-            "grad": make_tensor(shape, dtype=dtype, device=device),
-        }
+    def prepare(self, *shape: int) -> None:
+        self.grad = torch.randn(shape, device=self.device)
 
     def run(self) -> None:
-        result = self.kernel.img2gray_backward(**self.arguments)
-        self.out = result
+        self.out = self.kernel.img2gray_backward(self.grad)
+
+    def reference(self) -> torch.Tensor:
+        return torch.cat([0.299 * self.grad, 0.587 * self.grad, 0.114 * self.grad], dim=-3)
 
     def setup_small(self) -> None:
-        self.prepare("small")
+        self.prepare(1, 1, 64, 64)
 
     def benchmark_small(self) -> None:
         self.run()
 
     def verify_small(self) -> torch.Tensor:
-        source: torch.Tensor = self.arguments["grad"]
-        return source.clone()
+        return self.reference()
 
     def setup_large(self) -> None:
-        self.prepare("large")
+        self.prepare(8, 1, 1080, 1920)
 
     def benchmark_large(self) -> None:
         self.run()
 
     def verify_large(self) -> torch.Tensor:
-        source: torch.Tensor = self.arguments["grad"]
-        return source.clone()
+        return self.reference()

@@ -16,6 +16,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import statistics
 import time
 from pathlib import Path
@@ -410,7 +411,7 @@ def main() -> None:
     print(table(result))
 
     options.out.mkdir(parents=True, exist_ok=True)
-    stem = options.out / result["machine"]["device"].lower().replace(" ", "-")
+    stem = options.out / re.sub("[^a-z0-9]+", "-", result["machine"]["device"].lower()).strip("-")
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     stem.with_suffix(".md").write_text(f"{json.dumps(result['machine'])}\n\n{table(result)}\n")
     try:
