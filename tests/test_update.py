@@ -53,6 +53,20 @@ def new(project: Path, toy: Path, version: str, **answers: Any) -> Path:
     return project
 
 
+@pytest.fixture(scope="session")
+def made(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Projects by version and answers, each rendered once; to be copied, not changed."""
+    projects: dict[str, Path] = {}
+
+    def make(version: str, **answers: Any) -> Path:
+        key = repr((version, answers))
+        if key not in projects:
+            projects[key] = new(tmp_path_factory.mktemp("made") / "p", toy, version, **answers)
+        return projects[key]
+
+    return make
+
+
 def tree_of(project: Path) -> dict[str, str]:
     """Every file of a working tree, git's own left out."""
     paths = (path for path in project.rglob("*") if path.is_file() and ".git" not in path.parts)
@@ -118,8 +132,11 @@ def true_conflicts(pattern: str, version: str) -> set[str]:
 @pytest.mark.parametrize("operators", OPERATORS, ids=lambda names: f"{len(names)}op")
 @pytest.mark.parametrize("pattern", EDITS)
 @pytest.mark.parametrize("version", [V1, V2, V3, V4])
-def test_matrix(version: str, pattern: str, operators: list[str], toy: Path, tmp_path: Path) -> None:
-    project = new(tmp_path / "p", toy, version, ops=operators)
+def test_matrix(
+    version: str, pattern: str, operators: list[str], made: Callable[..., Path], tmp_path: Path
+) -> None:
+    project = tmp_path / "p"
+    shutil.copytree(made(version, ops=operators), project)
     pristine = tree_of(project)
     for path, edit in EDITS[pattern].items():
         where = project / OLD_PATHS.get(path, lambda _, path=path: path)(version)
@@ -135,7 +152,7 @@ def test_matrix(version: str, pattern: str, operators: list[str], toy: Path, tmp
     assert {conflict.path for conflict in report.conflicts} == conflicts
     kept = {"NOTES.txt"} if pattern == "same" and version < V4 else set()
     assert {kept.path for kept in report.kept} == kept
-    fresh = new(tmp_path / "fresh", toy, V5, ops=operators, license="MIT" if version == V1 else "Apache-2.0")
+    fresh = made(V5, ops=operators, license="MIT" if version == V1 else "Apache-2.0")
     expected = tree_of(fresh)
     for path in OWNED:  # an owned file is the one that its first version wrote
         if path in expected:
