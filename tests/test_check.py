@@ -376,6 +376,13 @@ def test_what_python_3_9_does_not_take(tmp_path: Path, source: str) -> None:
     assert (fault.where or "").startswith("torch-ext/my_kernel/op.py:")
 
 
+def test_rules_do_not_pass_on_what_could_not_be_read(tmp_path: Path) -> None:
+    findings = package_findings(tmp_path, {"__init__.py": "match x:\n    case 1: ...\n"})
+    assert verdicts(findings) == {
+        "KG201": "note", "KG202": "note", "KG203": "note", "KG204": "note", "KG205": "error", "KG206": "note",
+    }  # fmt: skip
+
+
 def layer(body: str, bases: str = "nn.Module") -> str:
     return f"from torch import nn\n\n\nclass Layer({bases}):\n{body}\n"
 
@@ -763,6 +770,14 @@ def test_an_interpreter_without_the_loader(noarch: Path, tmp_path: Path) -> None
     (warning,) = runtime.trials(project, variants.built(project), bare, lambda _what: None)
     assert (warning.code, warning.verdict) == ("KG401", "warn")
     assert "No module named 'kernels'" in warning.message
+
+
+@pytest.mark.slow
+def test_a_variant_without_readable_metadata_is_not_tried(noarch: Path) -> None:
+    (built(noarch) / "metadata.json").write_text("{}")
+    project = Project.load(noarch)
+    (fault,) = runtime.trials(project, variants.built(project), sys.executable, lambda _what: None)
+    assert (fault.code, fault.verdict) == ("KG401", "error")
 
 
 @pytest.mark.slow

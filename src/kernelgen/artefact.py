@@ -103,11 +103,11 @@ def judge(project: Project, built: Built) -> list[Finding]:
     Returns:
         Findings of the KG3xx rules.
     """
-    metadata, trouble = _metadata(built.path)
+    metadata, refused = _metadata(built.path)
     variant = Judged(project, built, metadata)
     findings = [*_name(variant), *_layout(variant)]
-    if trouble:
-        findings.append(variant.fault("KG303", trouble, _REBUILD, at="metadata.json"))
+    if refused:
+        findings.append(variant.fault("KG303", refused, _REBUILD, at="metadata.json"))
     else:
         findings += [*_metadata_faults(variant), *_digest(variant)]
     if not variant.noarch:
@@ -132,6 +132,11 @@ def _metadata(path: Path) -> tuple[dict[str, Any], str | None]:
     except ValueError as error:
         return {}, f"the loader refuses it: {_reason(error)}"
     return table, None
+
+
+def trouble(path: Path) -> str | None:
+    """Why the loader would not take a variant's metadata.json; None when it does."""
+    return _metadata(path)[1]
 
 
 def _reason(error: Exception) -> str:

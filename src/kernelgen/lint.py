@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelgen.finding import Finding, Verdict
+from kernelgen.finding import RULES, Finding, Verdict, passed
 from kernelgen.surface import public_names
 
 if TYPE_CHECKING:
@@ -124,20 +124,28 @@ def lint(project: Project) -> list[Finding]:
     findings += [f for module in tests for f in registrations(module, peer_only=True)]
     findings += public_api(modules, project)
     findings += layers(modules, project)
-    for code, (subject, passed) in _PASSED.items():
-        if not any(f.code == code for f in findings):
-            findings.append(Finding(code, subject, "ok", passed))
+    for code in _PASSED.keys() - {f.code for f in findings}:
+        if unreadable:
+            findings.append(_fault(code, "note", "judged only as far as the files are Python 3.9"))
+        else:
+            findings.append(passed(code, _PASSED[code]))
     return sorted(findings, key=lambda f: f.code)
 
 
 _PASSED = {
-    "KG201": ("operator names", "every registration takes its namespace from the build"),
-    "KG202": ("public API", "__all__ names what the package defines"),
-    "KG203": ("imports of itself", "all are relative"),
-    "KG204": ("imports", "the standard library, torch and what build.toml declares"),
-    "KG205": ("Python 3.9", "nothing newer is used"),
-    "KG206": ("layers", "as the loader takes them"),
+    "KG201": "every registration takes its namespace from the build",
+    "KG202": "__all__ names what the package defines",
+    "KG203": "all are relative",
+    "KG204": "the standard library, torch and what build.toml declares",
+    "KG205": "nothing newer is used",
+    "KG206": "as the loader takes them",
 }
+
+
+def _fault(
+    code: str, verdict: Verdict, message: str, way_out: str | None = None, where: str | None = None
+) -> Finding:
+    return Finding(code, RULES[code], verdict, message, way_out, where)
 
 
 def _modules(project: Project, folder: Path) -> tuple[list[Module], list[Finding]]:
@@ -145,18 +153,18 @@ def _modules(project: Project, folder: Path) -> tuple[list[Module], list[Finding
     modules, findings = [], []
     for path in sorted(folder.rglob("*.py")):
         shown = path.relative_to(project.root).as_posix()
-        if path.name == "_ops.py" or "__pycache__" in path.parts:
+        if path == folder / "_ops.py" or "__pycache__" in path.parts:
             continue  # made by the build
         try:
             text = path.read_text("utf-8")
         except UnicodeDecodeError:
-            findings.append(Finding("KG205", "Python 3.9", "error", "not UTF-8 text", where=shown))
+            findings.append(_fault("KG205", "error", "not UTF-8 text", where=shown))
             continue
         try:
             tree = ast.parse(text, feature_version=(3, 9))
         except SyntaxError as error:
             where = f"{shown}:{error.lineno or 1}"
-            findings.append(Finding("KG205", "Python 3.9", "error", f"{error.msg}", _OLD_WAY, where))
+            findings.append(_fault("KG205", "error", f"{error.msg}", _OLD_WAY, where))
             continue
         modules.append(Module(path, shown, tree))
     return modules, findings
@@ -192,13 +200,11 @@ def registrations(module: Module, *, peer_only: bool = False) -> Iterator[Findin
             yield _names_finding(module, node, message, verdict)
         elif isinstance(node, ast.Attribute) and (namespace := _fixed_ops(node, names)):
             message = f"torch.ops.{namespace} is a namespace that the build does not have"
-            yield Finding(
-                "KG201", "operator names", "warn", message, "use: from ._ops import ops", module.at(node)
-            )
+            yield _fault("KG201", "warn", message, "use: from ._ops import ops", module.at(node))
 
 
 def _names_finding(module: Module, node: ast.AST, message: str, verdict: Verdict = "error") -> Finding:
-    return Finding("KG201", "operator names", verdict, message, _USE_PREFIX, module.at(node))
+    return _fault("KG201", verdict, message, _USE_PREFIX, module.at(node))
 
 
 def _said_of(decorator: ast.Call, names: _Names) -> str:
@@ -324,26 +330,25 @@ def imports(module: Module, project: Project) -> Iterator[Finding]:
             if root == project.python_name:
                 message = f"imports itself as {root}, a name that the loader does not give it"
                 way_out = "write it relative: from . import ..."
-                yield Finding("KG203", "imports of itself", "error", message, way_out, module.at(node))
+                yield _fault("KG203", "error", message, way_out, module.at(node))
             elif root not in allowed and node not in guarded:
-                yield _undeclared(root, project, module.at(node), lazy=node in lazy)
+                yield _undeclared(root, module.at(node), lazy=node in lazy)
 
 
-def _undeclared(root: str, project: Project, where: str, *, lazy: bool) -> Finding:
-    declarable = {name for names in _import_names(project).values() for name in names}
+def _undeclared(root: str, where: str, *, lazy: bool) -> Finding:
     message = f"imports {root}, which neither torch nor the loader brings"
     if lazy:
         message += " (not at once, so that loading may succeed)"
     way_out = "use the standard library and torch, or vendor it"
-    if root in declarable:
-        package = next(p for p, names in _import_names(project).items() if root in names)
+    package = next((p for p, names in _dependency_table().items() if root in names), None)
+    if package:
         way_out = f'declare it: python-depends = ["{package}"]'
-    return Finding("KG204", "imports", "warn" if lazy else "error", message, way_out, where)
+    return _fault("KG204", "warn" if lazy else "error", message, way_out, where)
 
 
 def _allowed_imports(project: Project) -> set[str]:
     declared = {name for names in project.python_depends.values() for name in names}
-    table = _import_names(project)
+    table = _dependency_table()
     allowed = {"__future__", *sys.stdlib_module_names, *_WITH_TORCH}
     allowed |= {name for package in declared for name in table.get(package, ())}
     for backend in project.backends:
@@ -364,14 +369,10 @@ def _dependency_table() -> dict[str, tuple[str, ...]]:
         return {}
     raw = json.loads(path.read_text("utf-8"))
     table: dict[str, tuple[str, ...]] = {}
-    for group in (raw["general"], *raw["backends"].values()):
+    for group in (raw.get("general", {}), *raw.get("backends", {}).values()):
         for name, entry in group.items():
-            table[name] = tuple(p["import"] for p in entry["python"] if "import" in p)
+            table[name] = tuple(p["import"] for p in entry.get("python", ()) if "import" in p)
     return table
-
-
-def _import_names(_project: Project) -> dict[str, tuple[str, ...]]:
-    return _dependency_table()
 
 
 def _guarded(tree: ast.Module) -> set[ast.AST]:
@@ -408,7 +409,7 @@ def _inside_functions(tree: ast.Module) -> set[ast.AST]:
 def old_python(module: Module) -> Iterator[Finding]:
     """What parses as Python 3.9 and still fails there."""
     for node, message in (*_unions(module.tree), *_newer_names(module.tree), *_newer_keywords(module.tree)):
-        yield Finding("KG205", "Python 3.9", "error", message, _OLD_WAY, module.at(node))
+        yield _fault("KG205", "error", message, _OLD_WAY, module.at(node))
 
 
 def _unions(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
@@ -487,24 +488,21 @@ def public_api(modules: Iterable[Module], project: Project) -> Iterator[Finding]
     init = next((m for m in modules if m.path == project.package_dir / "__init__.py"), None)
     if init is None:
         return
-    subject = "public API"
     names = public_names(init.path.read_text("utf-8"))
     if names is None:
         message = "there is no __all__ that can be read: the kernel promises nothing, its card lists nothing"
         way_out = '__all__ = ["..."] with the names that users may rely on'
-        yield Finding("KG202", subject, "warn", message, way_out, init.shown)
+        yield _fault("KG202", "warn", message, way_out, init.shown)
         return
     bound = _bound_names(init.tree)
     if "*" not in bound:
         missing = [name for name in names if name not in bound and not _is_submodule(project, name)]
         if missing:
             message = f"__all__ names {', '.join(missing)}, which the package does not define"
-            yield Finding(
-                "KG202", subject, "error", message, "define it, or take it out of __all__", init.shown
-            )
+            yield _fault("KG202", "error", message, "define it, or take it out of __all__", init.shown)
     if doubled := sorted({name for name in names if names.count(name) > 1}):
         message = f"__all__ names {', '.join(doubled)} twice"
-        yield Finding("KG202", subject, "warn", message, None, init.shown)
+        yield _fault("KG202", "warn", message, None, init.shown)
 
 
 def _bound_names(tree: ast.Module) -> set[str]:
@@ -543,9 +541,7 @@ def layers(modules: Iterable[Module], project: Project) -> Iterator[Finding]:
         for node in module.tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 for message, way_out, verdict in _layer_faults(node, local):
-                    yield Finding(
-                        "KG206", "layers", verdict, f"{node.name} {message}", way_out, module.at(node)
-                    )
+                    yield _fault("KG206", verdict, f"{node.name} {message}", way_out, module.at(node))
 
 
 def _layers_reachable(modules: list[Module], folder: Path) -> Iterator[Finding]:
@@ -554,12 +550,12 @@ def _layers_reachable(modules: list[Module], folder: Path) -> Iterator[Finding]:
         return
     if "layers" not in _bound_names(init.tree):
         message = "the package does not import its layers, so the loader cannot find them"
-        yield Finding("KG206", "layers", "error", message, "from . import layers", init.shown)
+        yield _fault("KG206", "error", message, "from . import layers", init.shown)
         return
     names = public_names(init.path.read_text("utf-8"))
     if names is not None and "layers" not in names:
         message = "layers is not in __all__, so the card does not list them"
-        yield Finding("KG206", "layers", "warn", message, 'add "layers" to __all__', init.shown)
+        yield _fault("KG206", "warn", message, 'add "layers" to __all__', init.shown)
 
 
 def _layer_faults(node: ast.ClassDef, local: set[str]) -> Iterator[tuple[str, str | None, Verdict]]:

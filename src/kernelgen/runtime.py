@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelgen import schema, twin
+from kernelgen import artefact, schema, twin
 from kernelgen.artefact import Judged
 from kernelgen.errors import KernelgenError
 from kernelgen.finding import RULES, Finding
@@ -47,7 +47,10 @@ def trials(
     accepted = dict(found.result["accepted"])
     findings = []
     for one in built:
-        if one.name in accepted:
+        if artefact.trouble(one.path):
+            message = "not tried: its metadata cannot be read"
+            findings.append(Finding("KG401", one.name, "error", message, "kernelgen build"))
+        elif one.name in accepted:
             tell(f"loading {one.name}")
             findings += _try(project, one, python)
         else:
