@@ -406,12 +406,14 @@ def test_clean_cache_removes_everything_and_says_how_much(index: Index, tmp_path
     assert json.loads(json.dumps([e.as_json() for e in fetch.cached()]))[0]["kind"] == "torch"
     stranger = tmp_path / "cache/notes.txt"
     stranger.write_text("mine")
+    (tmp_path / "cache/.unpack-left-by-a-kill/tree").mkdir(parents=True)
     planned, size = fetch.clean_cache(dry_run=True)
     assert len(fetch.cached()) == 2
     removed, freed = fetch.clean_cache()
     assert removed == planned
     assert freed == size > 0
     assert fetch.cached() == []
+    assert not list((tmp_path / "cache").glob(".unpack-*"))
     assert stranger.read_text() == "mine"
     assert fetch.clean_cache() == ([], 0)
 

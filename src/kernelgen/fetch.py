@@ -177,7 +177,8 @@ def clean_cache(*, dry_run: bool = False) -> tuple[list[Path], int]:
         KernelgenError: another process is fetching into the cache at this moment.
     """
     root = user_cache()
-    doomed = [path for name in ("toolchains", "partial") for path in sorted((root / name).glob("*"))]
+    ours = ("toolchains/*", "partial/*", ".unpack-*")  # the last are left by a kill
+    doomed = [path for pattern in ours for path in sorted(root.glob(pattern))]
     size = sum(_size(path) for path in doomed)
     if dry_run or not doomed:
         return doomed, size

@@ -179,7 +179,8 @@ def reading(
     parts = urlsplit(wheel.url)
     if parts.scheme == "file":
         path = Path(unquote(parts.path))
-        _check_sha256(wheel, path)
+        if whole:  # else only a few members are wanted, and each has its own hash
+            _check_sha256(wheel, path)
         report(path.stat().st_size, path.stat().st_size)
         yield path
         return
@@ -402,10 +403,12 @@ class _Remote:
     def _probe(self) -> tuple[int, bool]:
         """The file's size, and whether ranges are answered."""
         with self._open({"Range": "bytes=0-0"}) as answer:
-            if answer.status == 206:
-                size, ranged = int(answer.headers["Content-Range"].rpartition("/")[2]), True
-            else:
-                size, ranged = int(answer.headers["Content-Length"]), False
+            ranged = answer.status == 206
+            said = (answer.headers.get("Content-Range") or "").rpartition("/")[2]
+            said = said if ranged else answer.headers.get("Content-Length") or ""
+        if not said.isdecimal():
+            raise OSError("the server does not say how long it is")
+        size = int(said)
         if not self.path.exists() or self.path.stat().st_size != size:
             self._have = []
             self._journal.unlink(missing_ok=True)
