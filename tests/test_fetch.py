@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import zipfile
-from base64 import urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from hypothesis import strategies as st
 
 from kernelgen import fetch, wheel
 from kernelgen.errors import KernelgenError
+from kernelgen.toolchain import user_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +80,8 @@ class Index:
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     ranges: bool = True
+    account: str = ""  # "name:secret" asked of every client
+    pause: float = 0  # seconds between blocks of a wheel
     lie: bool = False  # announce a wrong sha256
     cut_after: int | None = None  # bytes of wheels to send before connections break
     sent: int = 0  # bytes of wheels sent
@@ -108,6 +112,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer."""
         self.index.requests.append(self.path)
+        if self.index.account and self.index.account not in self._credentials():
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="index"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         kind, _, name = self.path.strip("/").partition("/")
         if kind == "simple":
             self._page(name.strip("/"))
@@ -117,6 +127,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._wheel(self.index.files[name])
         else:
             self.send_error(404)
+
+    def _credentials(self) -> str:
+        said = (self.headers.get("Authorization") or "").removeprefix("Basic ")
+        return b64decode(said).decode()
 
     def _page(self, project: str) -> None:
         names = [n for n in self.index.files if n.partition("-")[0].replace("_", "-") == project]
@@ -159,7 +173,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if wheel:
             index.sent += len(body)
         try:
-            self.wfile.write(body)
+            for at in range(0, len(body), 1 << 18):
+                self.wfile.write(body[at : at + (1 << 18)])
+                time.sleep(self.index.pause)
         except OSError:
             return
 
@@ -248,6 +264,34 @@ def test_a_broken_download_goes_on_where_it_stopped(index: Index, ranges: bool) 
     assert (torch.include_dirs[0] / "big.h").read_bytes() == big["torch/include/big.h"]
     if ranges:
         assert index.sent < len(wheel) - 2_000_000
+
+
+def test_an_index_with_a_password_is_read_by_pip(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    index.add("torch", "9.9.1", LIBRARY | HEADERS)
+    index.account = "me:secret"
+    monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("://", "://me:secret@") + "/simple")
+    torch = fetch.torch_headers("9.9")
+    assert (torch.include_dirs[0] / "ATen/ATen.h").exists()
+    (manifest,) = user_cache().glob("toolchains/*/manifest.json")
+    assert "secret" not in manifest.read_text()
+
+
+def test_a_fetch_that_is_killed_leaves_nothing_half_and_goes_on(index: Index) -> None:
+    index.add("torch", "9.9.1", HEADERS | {"torch/include/big.h": os.urandom(8_000_000)})
+    index.pause = 0.02
+    (wheel_bytes,) = index.files.values()
+    code = "from kernelgen import fetch; fetch.torch_headers('9.9')"
+    for after in (1_000_000, 3_000_000, 5_000_000):
+        with subprocess.Popen([sys.executable, "-c", code]) as process:
+            while index.sent < after and process.poll() is None:
+                time.sleep(0.01)
+            process.kill()
+        assert fetch.cached() == []
+        index.sent = after
+    index.pause, index.sent = 0, 0
+    torch = fetch.torch_headers("9.9")
+    assert (torch.include_dirs[0] / "big.h").stat().st_size == 8_000_000
+    assert index.sent < len(wheel_bytes)
 
 
 def test_a_wheel_with_another_hash_is_refused(index: Index, tmp_path: Path) -> None:
