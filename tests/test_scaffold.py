@@ -172,6 +172,14 @@ def test_no_repository_within_a_repository(tmp_path: Path) -> None:
     assert "kernels/my-kernel/build.toml" in git("diff", "--cached", "--name-only", cwd=tmp_path).splitlines()
 
 
+def test_a_folder_that_the_repository_around_it_ignores_gets_its_own(tmp_path: Path) -> None:
+    git("init", "-q", cwd=tmp_path)
+    (tmp_path / ".gitignore").write_text("scratch/\n")
+    made = scaffold.new(tmp_path / "scratch" / "my-kernel", {})
+    assert made.commit
+    assert git("rev-parse", "--show-toplevel", cwd=made.path) == str(made.path)
+
+
 def test_bare_copier_writes_the_same(tmp_path: Path) -> None:
     import copier
 

@@ -298,6 +298,8 @@ def _into_git(path: Path, files: Sequence[str], *, commit: bool) -> tuple[str | 
 
 
 def _enclosing_repository(path: Path) -> str | None:
-    """The work tree that a folder is already part of."""
+    """The work tree that a folder is part of already; one that ignores the folder does not count."""
     found = git.run("rev-parse", "--show-toplevel", cwd=path, check=False)
-    return None if found.returncode else os.fsdecode(found.stdout).strip()
+    if found.returncode or not git.run("check-ignore", "-q", ".", cwd=path, check=False).returncode:
+        return None
+    return os.fsdecode(found.stdout).strip()
