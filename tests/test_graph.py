@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ from kernelgen.graph import (
     plan,
 )
 from kernelgen.project import Component, Project
-from kernelgen.toolchain import Cuda, HostCompiler, Python, Toolchain, Torch
+from kernelgen.toolchain import Cuda, HostCompiler, Python, Rocm, Toolchain, Torch
 from kernelgen.variants import Variant
 
 HOST = HostCompiler(Path("/usr/bin/g++"), "gcc", "12.2.0", "x86_64-linux-gnu")
@@ -237,3 +238,51 @@ def test_arch_lists() -> None:
     assert gencode(("9.0a",)) == ["-gencode=arch=compute_90a,code=sm_90a"]
     with pytest.raises(KernelgenError, match="'Hopper' is not a compute capability"):
         parse_archs("Hopper")
+
+
+# -- AMD and Intel, whose compilers are not here: the command lines are kernel-builder's
+
+
+def other(project: Project, backend: str, sources: tuple[str, ...], **keys: Any) -> Project:
+    component = Component("k", backend, sources, **keys)
+    return replace(project, backends=(backend,), components=(component,))
+
+
+def test_rocm(project: Project) -> None:
+    tools = replace(TOOLS, cuda=None, rocm=Rocm("7.1", Path("/opt/rocm"), Path("/opt/rocm/bin/hipcc")))
+    mine = other(project, "rocm", ("my_cuda/twice.cu",), archs=("gfx942", "gfx940"), gpu_flags=("-DX",))
+    made = plan(mine, Variant("torch", "rocm", (2, 13), (7, 1)), tools, Settings())
+    unit = next(u for u in made.units if u.rule == "hip")
+    for flag in (
+        "--offload-arch=gfx942",
+        "-DUSE_ROCM=1",
+        "-DROCM_KERNEL",
+        "-DENABLE_FP8",
+        "-DX",
+        "-std=c++20",
+    ):
+        assert flag in unit.flags
+    assert "--offload-arch=gfx940" not in unit.flags
+    assert made.archs == ("gfx942",)
+    assert made.libraries[-3:] == ("torch_hip.so", "c10_hip.so", "amdhip64.so.7")
+    text = ninja_text([made])
+    assert "command = /usr/bin/python3 ../hipify.py . ../hip my_cuda/twice.cu" in text
+    assert "build ../hip/my_hip/twice.hip: hipify0 my_cuda/twice.cu" in text
+    assert f"build {unit.object}: hip0 ../hip/my_hip/twice.hip" in text
+    with pytest.raises(KernelgenError, match="no architecture that ROCm kernels are built for"):
+        plan(other(project, "rocm", ("csrc/twice.cu",), archs=("gfx1",)), made.variant, tools, Settings())
+
+
+def test_xpu(project: Project) -> None:
+    icpx = HostCompiler(Path("/opt/intel/icpx"), "clang", "2025.3.0")
+    mine = other(project, "xpu", ("csrc/twice.cpp",), gpu_flags=("-DX",))
+    variant = Variant("torch", "xpu", (2, 12), icpx.release)
+    assert variant.name == "torch212-cxx11-xpu20253-x86_64-linux"
+    made = plan(mine, variant, replace(TOOLS, host=icpx, cuda=None), Settings())
+    kernel, binding = made.units
+    for flag in ("-fsycl", "-fsycl-targets=spir64_gen,spir64", "-DX", "-DUSE_XPU", "-DXPU_KERNEL"):
+        assert flag in kernel.flags
+    assert "-fsycl" not in binding.flags
+    assert "-fsycl" in made.link
+    assert made.libraries[-2:] == ("torch_xpu.so", "c10_xpu.so")
+    assert "command = /opt/intel/icpx " in ninja_text([made])

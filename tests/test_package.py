@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -234,3 +235,20 @@ def test_stubs_have_their_sonames() -> None:
     ).stdout
     assert "[libcudart.so.13]" in text
     assert (folder / "libtorch_cuda.so").exists()
+
+
+def test_translation_to_hip(tmp_path: Path) -> None:
+    """By torch's own translator, which any torch has; the names are those that the graph expects."""
+    script = tmp_path / "hipify.py"
+    script.write_text(package.resource("hipify.py.txt"))
+    mirror = tmp_path / "src" / "my_cuda"
+    mirror.mkdir(parents=True)
+    (mirror / "k.h").symlink_to(TWICE / "csrc" / "twice.h")
+    (mirror / "k.cu").write_text('#include "k.h"\nvoid f(cudaStream_t s) { cudaStreamSynchronize(s); }\n')
+    command = [sys.executable, str(script), str(tmp_path / "src"), str(tmp_path / "hip"), "my_cuda/k.cu"]
+    subprocess.run(command, check=True, capture_output=True)
+    made = (tmp_path / "hip" / "my_hip" / "k.hip").read_text()
+    assert "hipStreamSynchronize(s)" in made
+    header = re.findall(r'#include "(k\S*)"', made)[0]
+    assert (tmp_path / "hip" / "my_hip" / header).exists()
+    assert (mirror / "k.h").is_symlink()

@@ -188,3 +188,24 @@ def test_atomic_write_leaves_no_trace_on_failure(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         toolchain.write_atomically(tmp_path / "a" / "b", 3)  # type: ignore[arg-type]
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["b"]
+
+
+def program(path: Path, says: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_compilers_for_amd_and_intel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for name in ("ROCM_HOME", "ROCM_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    assert toolchain.probe_icpx() is None
+    program(tmp_path / "bin" / "icpx", "Intel(R) oneAPI DPC++/C++ Compiler 2025.3.0 (2025.3.0.20251010)")
+    found = toolchain.probe_icpx()
+    assert found is not None
+    assert found.release == (2025, 3)
+    hipcc = program(tmp_path / "rocm" / "bin" / "hipcc", "HIP version: 7.1.25424-abc")
+    monkeypatch.setenv("ROCM_HOME", str(tmp_path / "rocm"))
+    assert toolchain.probe_rocm() == toolchain.Rocm("7.1", tmp_path / "rocm", hipcc)

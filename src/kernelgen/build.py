@@ -180,6 +180,7 @@ class _Run:
             _write_if_changed(path, package.resource("registration.h"))
         macros = self.home / "include/cuda/c10/cuda/impl/cuda_cmake_macros.h"
         _write_if_changed(macros, package.resource("cuda_cmake_macros.h"))
+        _write_if_changed(self.home / "hipify.py", package.resource("hipify.py.txt"))
         for name in ("cublas_v2", "cublasLt", "cusparse", "cusolverDn", "cusolver_common"):
             _write_if_changed(self.home / f"include/standins/{name}.h", package.resource("cuda_standins.h"))
         for name in listed:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.project import SOURCE_SUFFIXES, Component, Project, data
-from kernelgen.toolchain import Cuda, HostCompiler, Toolchain, release
+from kernelgen.toolchain import Cuda, HostCompiler, Rocm, Toolchain, release
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,11 +50,12 @@ class Unit:
     """One source compiled one way; equal units are compiled once."""
 
     source: str  # relative to the mirror
-    rule: str  # "cxx" or "nvcc"
+    rule: str  # "cxx", "nvcc" or "hip"
     flags: tuple[str, ...]  # these decide the object
     tool: str = ""  # and so do the compilers' versions
     speed: tuple[str, ...] = ()  # these do not
     heavy: bool = False
+    translated: str = ""  # what is compiled in the source's place
 
     @property
     def object(self) -> str:
@@ -76,6 +77,8 @@ class Plan:
     stem: str = ""  # "_img2gray_cpu_" of the id; or the whole id under a fixed namespace
     host: HostCompiler | None = None
     cuda: Cuda | None = None
+    rocm: Rocm | None = None
+    python: Path | None = None  # whose torch translates CUDA to HIP
 
 
 def plan(project: Project, variant: Variant, toolchain: Toolchain | None, settings: Settings) -> Plan:
@@ -95,6 +98,8 @@ def plan(project: Project, variant: Variant, toolchain: Toolchain | None, settin
     archs: dict[str, tuple[str, ...]] = {}
     if variant.backend == "cuda" and toolchain.cuda:
         archs = {c.name: component_archs(c, settings.archs, toolchain.cuda.version) for c in components}
+    if variant.backend == "rocm":
+        archs = {c.name: rocm_archs(c) for c in components}
     units: dict[str, Unit] = {}
     for source in project.framework.src:
         if _is_source(source):
@@ -114,6 +119,8 @@ def plan(project: Project, variant: Variant, toolchain: Toolchain | None, settin
         stem=stem,
         host=toolchain.host,
         cuda=toolchain.cuda if variant.backend == "cuda" else None,
+        rocm=toolchain.rocm if variant.backend == "rocm" else None,
+        python=toolchain.python.executable,
     )
 
 
@@ -209,6 +216,23 @@ def component_archs(component: Component, asked: Sequence[str], cuda_version: st
     )
 
 
+def rocm_archs(component: Component) -> tuple[str, ...]:
+    """The architectures of a ROCm component: those it names that kernel-builder supports, or all of these.
+
+    Raises:
+        KernelgenError: it names none of them.
+    """
+    supported = data("targets.toml")["rocm"]["archs"]
+    found = tuple(a for a in supported if a in component.archs or not component.archs)
+    if not found:
+        raise KernelgenError(
+            f"kernel {component.name!r} has no architecture that ROCm kernels are built for",
+            where=f"build.toml kernel.{component.name}.rocm-archs",
+            detail=f"the kernel's: {', '.join(component.archs)}\nsupported: {', '.join(supported)}",
+        )
+    return found
+
+
 def intersect(source: Sequence[str], target: Sequence[str]) -> tuple[str, ...]:
     """kernel-builder's loose intersection of a kernel's capabilities with a target list.
 
@@ -276,8 +300,9 @@ class _Flags:
         if self.project.framework.kind == "tvm-ffi":
             return [f"-DTVM_FFI_EXTENSION_NAME={name}", f"-D{backend.upper()}_KERNEL"]
         defines = [f"-DTORCH_EXTENSION_NAME={name}", "-DPy_LIMITED_API=3", f"-D{backend.upper()}_KERNEL"]
-        if backend == "cuda":
-            defines.append("-DUSE_CUDA=1")
+        defines += {"cuda": ["-DUSE_CUDA=1"], "xpu": ["-DUSE_XPU"]}.get(backend, [])
+        if backend == "rocm":
+            defines += ["-DUSE_ROCM=1", "-D__HIP_PLATFORM_AMD__=1"]
         if self.variant.kind == "torch-stable-abi" and self.variant.version:
             major, minor = self.variant.version
             defines.append(f"-DTORCH_TARGET_VERSION={major << 56 | minor << 48:#x}")
@@ -298,8 +323,12 @@ class _Flags:
         heavy = uses_torch and self.variant.kind != "torch-stable-abi"
         nvcc = PurePosixPath(source).suffix == ".cu"
         includes = self._includes(component, uses_torch, nvcc=nvcc)
+        if nvcc and self.variant.backend == "rocm":
+            return self._hip_unit(source, component, archs, includes)
         if not nvcc:
             own = component.cxx_flags if component else self.project.framework.cxx_flags
+            if component and self.variant.backend == "xpu":
+                own = (*own, *data("targets.toml")["xpu"]["compile"], *component.gpu_flags)
             flags = (*self._cxx(source), *self.defines, *includes, *own)
             return Unit(source, "cxx", flags, _tool(self.tools.host), heavy=heavy)
         own = component.gpu_flags if component else ()
@@ -307,6 +336,19 @@ class _Flags:
         host = _tool(self.tools.cuda_host or self.tools.host)
         tool = f"nvcc {self.cuda.full_version if self.cuda else ''}, {host}"
         return Unit(source, "nvcc", flags, tool, self._threads(len(archs), heavy), heavy)
+
+    def _hip_unit(
+        self, source: str, component: Component | None, archs: tuple[str, ...], includes: list[str]
+    ) -> Unit:
+        """A CUDA source in its HIP translation, which stands with its headers in ../hip."""
+        flags = ["-x", "hip", f"-std=c++{self.standard}", *self._optimise(), "-fPIC", "-fvisibility=hidden"]
+        flags += [f"--offload-arch={a}" for a in archs]
+        here = [f"-I../hip/{f[2:]}" for f in includes if f.startswith("-I")]
+        own = component.gpu_flags if component else ()
+        tool = f"hipcc {self.tools.rocm.version if self.tools.rocm else ''}"
+        translated = "../hip/" + PurePosixPath(source).with_suffix(".hip").as_posix().replace("cuda", "hip")
+        every = (*flags, "-DENABLE_FP8", *self.defines, *here, *includes, *own)
+        return Unit(source, "hip", every, tool, heavy=True, translated=translated)
 
     def _threads(self, archs: int, heavy: bool) -> tuple[str, ...]:
         threads = self.settings.nvcc_threads or (1 if heavy else min(archs, self.settings.cpus))
@@ -373,6 +415,8 @@ class _Flags:
             system += [f"../ext/{self._tvm_name()}/{i}" for i in range(count)]
         if uses_torch and self.tools.python.include_dir:
             system.append("../ext/python")
+        if self.variant.backend == "rocm":
+            system.append("../ext/rocm/include")
         if self.cuda and not nvcc:  # nvcc knows its own
             system += [f"../ext/{self._cuda_name()}/{i}" for i in range(len(self.cuda.include_dirs))]
         words = [word for path in system for word in ("-isystem", path)]
@@ -417,6 +461,8 @@ class _Flags:
             found[f"{self._tvm_name()}/lib"] = self.tools.tvm_ffi.lib_dir
         if self.tools.python.include_dir:
             found["python"] = self.tools.python.include_dir
+        if self.tools.rocm:
+            found["rocm"] = self.tools.rocm.home
         if self.tools.cuda_host:
             found["cuda-host"] = self.tools.cuda_host.cxx
         return {name: str(target) for name, target in found.items()}
@@ -429,7 +475,10 @@ class _Flags:
         if self.variant.backend == "cuda" and self.cuda:
             torch = ("c10.so", "torch_cpu.so", "torch.so", "torch_cuda.so", "c10_cuda.so")
             return (*torch, f"cudart.so.{self.cuda.release[0]}")
-        return ("c10.so", "torch_cpu.so", "torch.so")
+        plain = ("c10.so", "torch_cpu.so", "torch.so")
+        if self.variant.backend == "rocm" and self.tools.rocm:
+            return (*plain, "torch_hip.so", "c10_hip.so", f"amdhip64.so.{self.tools.rocm.release[0]}")
+        return (*plain, "torch_xpu.so", "c10_xpu.so") if self.variant.backend == "xpu" else plain
 
     def link(self) -> tuple[str, ...]:
         """Flags after the objects; stubs stand last on the search path, for what is not here."""
@@ -440,7 +489,11 @@ class _Flags:
             paths.append(f"-L../ext/{self._cuda_name()}/lib")
         if self.tools.tvm_ffi and self.project.framework.kind == "tvm-ffi":
             paths.append(f"-L../ext/{self._tvm_name()}/lib")
+        if self.tools.rocm and self.variant.backend == "rocm":
+            paths.append("-L../ext/rocm/lib")
         names = [f"-l{lib.split('.so')[0]}" for lib in self.libraries()]
+        if self.variant.backend == "xpu":
+            paths = [*data("targets.toml")["xpu"]["link"], *paths]
         return (*paths, "-L../ext/stubs", "-Wl,--no-as-needed", *names, "-Wl,--as-needed")
 
 
@@ -495,6 +548,8 @@ def _write_plan(
         nvcc = _escape(shlex.quote(str(plan_.cuda.nvcc)))
         command = f"LD_PRELOAD=../ext/{PRELOAD} {_escape(prefix)}{nvcc} {tails}"
         writer.rule(f"nvcc{number}", command, "compiling $in", depfile="$out.d", deps="gcc")
+    if plan_.rocm:
+        _write_hip(writer, plan_, number, prefix)
     for unit in plan_.units:
         if unit.object in made:
             continue
@@ -504,9 +559,20 @@ def _write_plan(
             variables["speed"] = shlex.join(unit.speed)
         if unit.heavy and unit.rule in pools:
             variables["pool"] = pools[unit.rule]
-        writer.build(
-            _escape_path(unit.object), f"{unit.rule}{number}", _escape_path(unit.source), variables=variables
-        )
+        source = _escape_path(unit.translated or unit.source)
+        writer.build(_escape_path(unit.object), f"{unit.rule}{number}", source, variables=variables)
+
+
+def _write_hip(writer: Any, plan_: Plan, number: int, prefix: str) -> None:
+    """One translation of all CUDA sources of a plan, then hipcc for each."""
+    units = [u for u in plan_.units if u.rule == "hip"]
+    sources = " ".join(shlex.quote(u.source) for u in units)
+    python, hipcc = (_escape(shlex.quote(str(p))) for p in (plan_.python, plan_.rocm and plan_.rocm.hipcc))
+    writer.rule(f"hipify{number}", f"{python} ../hipify.py . ../hip {_escape(sources)}", "translating to HIP")
+    inputs = [_escape_path(u.source) for u in units]
+    writer.build([_escape_path(u.translated) for u in units], f"hipify{number}", inputs)
+    command = f"{_escape(prefix)}{hipcc} $flags $speed -MD -MF $out.d -c $in -o $out"
+    writer.rule(f"hip{number}", command, "compiling $in", depfile="$out.d", deps="gcc")
 
 
 def _escape(text: str) -> str:

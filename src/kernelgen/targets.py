@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +21,9 @@ from kernelgen.toolchain import (
     machine,
     probe_cuda,
     probe_host,
+    probe_icpx,
     probe_python,
+    probe_rocm,
     read_cuda,
     read_torch,
     read_tvm_ffi,
@@ -153,16 +154,40 @@ class _Finder:
         else:
             framework = self._torch()
             version, abi = framework.release, framework.cxx11_abi
-        cuda, notes = self._current_cuda(framework) if backend == "cuda" else (None, ())
+        tools, compute, notes = self._tools(backend, framework)
         variant = variants.for_backend(
             self.project,
             backend,
             framework=version,
-            compute=cuda.release if cuda else None,
+            compute=compute,
             machine=machine(),
             cxx11_abi=abi,
         )
-        return Target(variant, self._toolchain(framework, cuda), notes)
+        return Target(variant, tools, notes)
+
+    def _tools(
+        self, backend: str, framework: Torch | TvmFfi
+    ) -> tuple[Toolchain, tuple[int, int] | None, tuple[str, ...]]:
+        """A backend's toolchain, the version of its compute platform, and what to say of it."""
+        if backend in ("rocm", "xpu"):
+            tools = self._other(backend, framework)
+            return tools, (tools.rocm or tools.host).release, (_UNTRIED,)
+        if backend == "cuda":
+            cuda, notes = self._current_cuda(framework)
+            return self._toolchain(framework, cuda), cuda.release, notes
+        return self._toolchain(framework, None), None, ()
+
+    def _other(self, backend: str, framework: Torch | TvmFfi) -> Toolchain:
+        """The toolchain for AMD's or Intel's GPUs, which needs a torch that was built for them."""
+        if not isinstance(framework, Torch) or not (framework.hip if backend == "rocm" else framework.xpu):
+            raise KernelgenError(
+                f"{backend} cannot be built here, because torch {framework.version} was not built for it",
+                way_out="install torch from that backend's index of pytorch.org",
+            )
+        tools = self._toolchain(framework, None)
+        if backend == "rocm":
+            return replace(tools, rocm=probe_rocm())
+        return replace(tools, host=probe_icpx() or tools.host)
 
     def _torch(self) -> Torch:
         if self.installed.torch is None:
@@ -228,6 +253,13 @@ class _Finder:
         refuse_foreign(variant.backend)
         if (variant.machine, variant.system) != (machine(), "linux"):
             raise KernelgenError(f"{variant.name} cannot be built on {machine()} Linux")
+        if variant.backend in ("rocm", "xpu"):
+            here = self._current(variant.backend)
+            if here.variant.name != variant.name:
+                raise KernelgenError(
+                    f"{variant.name} cannot be built here; this machine makes {here.variant.name}"
+                )
+            return here
         framework = self._framework(variant)
         cuda = self._cuda(variant.compute) if variant.backend == "cuda" and variant.compute else None
         return Target(variant, self._toolchain(framework, cuda))
@@ -310,29 +342,27 @@ class _Finder:
 _FOREIGN = {
     "rocm": ("hipcc", "a ROCm toolkit with hipcc, and a torch built for ROCm"),
     "xpu": ("icpx", "Intel's oneAPI compiler icpx, and a torch built for XPU"),
-    "metal": ("xcrun", "macOS with Xcode"),
+    "metal": ("", "macOS with Xcode"),
 }
+_UNTRIED = "kernelgen's builds for this backend follow kernel-builder's, and were never tried on its hardware"
 
 
 def refuse_foreign(backend: str) -> None:
     """Say why a backend cannot be compiled here.
 
     Raises:
-        KernelgenError: always, but for cpu and cuda.
+        KernelgenError: its compiler is not on this machine, or kernelgen does not drive it.
     """
     if backend in ("cpu", "cuda"):
         return
-    tool, needs = _FOREIGN.get(backend, ("", ""))
-    if not tool:
+    if backend not in _FOREIGN:
         raise KernelgenError(f"{backend} kernels are Python only; this project lists a compiled one")
-    found = shutil.which(tool)
-    what = (
-        f"{tool} was found ({found}), but kernelgen does not drive it yet"
-        if found
-        else f"{tool} was not found"
-    )
+    if (backend == "rocm" and probe_rocm()) or (backend == "xpu" and probe_icpx()):
+        return
+    tool, needs = _FOREIGN[backend]
+    because = f"{tool} was not found" if tool else "this is Linux"
     raise KernelgenError(
-        f"{backend} cannot be built here, because {what}; it needs {needs}",
+        f"{backend} cannot be built here, because {because}; it needs {needs}",
         way_out="kernel-builder build (Nix) makes this variant from the same project",
     )
 

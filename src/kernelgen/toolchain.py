@@ -89,6 +89,20 @@ class Cuda:
 
 
 @dataclass(frozen=True)
+class Rocm:
+    """A ROCm toolkit."""
+
+    version: str  # of HIP: "7.1"
+    home: Path
+    hipcc: Path
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """Major and minor version: (7, 1)."""
+        return release(self.version)
+
+
+@dataclass(frozen=True)
 class HostCompiler:
     """The C++ compiler, and the one that nvcc accepts where they differ."""
 
@@ -96,6 +110,11 @@ class HostCompiler:
     kind: str  # "gcc" or "clang"
     version: str  # "12.2.0"
     target: str = ""  # "x86_64-linux-gnu"
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """Major and minor version: (12, 2)."""
+        return release(self.version)
 
 
 @dataclass(frozen=True)
@@ -111,11 +130,12 @@ class TvmFfi:
 class Toolchain:
     """All that one variant is compiled with."""
 
-    host: HostCompiler
+    host: HostCompiler  # for xpu, icpx
     python: Python
     torch: Torch | None = None
     cuda: Cuda | None = None
     tvm_ffi: TvmFfi | None = None
+    rocm: Rocm | None = None
     cuda_host: HostCompiler | None = None  # for nvcc, where it refuses `host`
     machine: str = field(default_factory=lambda: machine())  # "x86_64" or "aarch64"
     system: str = "linux"
@@ -429,6 +449,29 @@ def _max_gcc(includes: list[Path]) -> int | None:
         if header.is_file() and (limit := re.search(r"#if __GNUC__ > (\d+)", header.read_text("latin-1"))):
             return int(limit.group(1))
     return None
+
+
+def probe_rocm() -> Rocm | None:
+    """The ROCm toolkit: ROCM_HOME, ROCM_PATH, hipcc on PATH, /opt/rocm."""
+    places = [Path(os.environ[n]) / "bin" / "hipcc" for n in ("ROCM_HOME", "ROCM_PATH") if os.environ.get(n)]
+    on_path = shutil.which("hipcc")
+    for hipcc in (*places, *((Path(on_path),) if on_path else ()), Path("/opt/rocm/bin/hipcc")):
+        banner = _run([hipcc, "--version"]) if hipcc.is_file() else None
+        if banner and (version := re.search(r"HIP version: (\d+\.\d+)", banner.stdout)):
+            return Rocm(version.group(1), hipcc.resolve().parent.parent, hipcc)
+    return None
+
+
+def probe_icpx() -> HostCompiler | None:
+    """Intel's SYCL compiler on PATH."""
+    found = shutil.which("icpx")
+    banner = _run([found, "--version"]) if found else None
+    version = re.search(r"Compiler (\d+\.\d+\.\d+)", banner.stdout) if banner else None
+    return (
+        HostCompiler(Path(found), "clang", version.group(1), f"{machine()}-linux")
+        if found and version
+        else None
+    )
 
 
 def gpu_archs() -> tuple[str, ...]:
