@@ -191,8 +191,8 @@ def test_compatibility_objects_remove_them(tmp_path: Path) -> None:
         "#include <filesystem>\n#include <memory>\n"
         "#include <cstdlib>\n#include <condition_variable>\n"
         "double g(double x, const char* s) { std::ostringstream o;"
-        " o << std::pow(x, 0.3)"
-        " << std::exp(x) << std::log(x) << std::fmod(x, 3.3) << std::hypot(x, 2.2) << strtol(s, nullptr, 10); return o.str().size(); }\n"
+        " o << std::pow(x, 0.3) << std::exp(x) << std::log(x) << std::fmod(x, 3.3) << std::hypot(x, 2.2)"
+        " << strtol(s, nullptr, 10); return o.str().size(); }\n"
         "bool h(const char* p) { return std::filesystem::exists(p); }\n"
         "std::to_chars_result i(char* b, double d) { return std::to_chars(b, b + 32, d); }\n"
         "void j(std::condition_variable& c, std::unique_lock<std::mutex>& l) { c.wait(l); }\n"
@@ -249,6 +249,6 @@ def test_translation_to_hip(tmp_path: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
     made = (tmp_path / "hip" / "my_hip" / "k.hip").read_text()
     assert "hipStreamSynchronize(s)" in made
-    header = re.findall(r'#include "(k\S*)"', made)[0]
+    header = re.findall(r'#include "(\S*k\S*\.h)"', made)[0]
     assert (tmp_path / "hip" / "my_hip" / header).exists()
     assert (mirror / "k.h").is_symlink()
