@@ -292,6 +292,7 @@ def test_a_fetch_that_is_killed_leaves_nothing_half_and_goes_on(index: Index) ->
     torch = fetch.torch_headers("9.9")
     assert (torch.include_dirs[0] / "big.h").stat().st_size == 8_000_000
     assert index.sent < len(wheel_bytes)
+    assert not list(user_cache().glob(".unpack-*"))
 
 
 def test_a_wheel_with_another_hash_is_refused(index: Index, tmp_path: Path) -> None:

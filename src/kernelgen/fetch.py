@@ -274,7 +274,9 @@ def _fetch(request: _Request, report: Progress) -> Entry:
     digest = hashlib.sha256(stamp.encode()).hexdigest()[:12]
     target = _toolchains() / f"{request.kind}-{version}-{digest}"
     _toolchains().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".unpack-", dir=user_cache()) as scratch:
+    for left in user_cache().glob(f".unpack-{request.kind}-*"):
+        shutil.rmtree(left)  # by a process that was killed: we hold the lock of this kind
+    with tempfile.TemporaryDirectory(prefix=f".unpack-{request.kind}-", dir=user_cache()) as scratch:
         tree = Path(scratch) / "tree"
         tree.mkdir()
         for one in wheels:
