@@ -37,7 +37,7 @@ REASONS = {
     "a type that no kernel takes": r"'\w+' is no type",
     NAME: NAMES,
     "any number of arguments or returns": r"A custom operator has a fixed number",
-    "an alias that is several, or changes": r"An argument of a cust|Expected an alias",
+    "an alias that is several, changes or is only read": r"The alias \(|An argument of a|Expected an al",
     "an alias of what is no Tensor, or of a list itself": r"Only a Tensor has|The alias stands behind",
     "nothing is returned and nothing is written to": r"The operator returns nothing",
     "a return that reaches Python as another type": r"A \w+ (that is returned|is no return)",

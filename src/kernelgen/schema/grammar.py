@@ -34,6 +34,8 @@ BASES = (
     "Device",
     "Generator",
 )
+# Results that torch.compile and opcheck can follow. A ScalarType would reach Python as a bare number.
+RETURNED = ("Tensor", "int", "SymInt", "float", "bool", "Scalar")
 # ScalarType's names and numbers (c10/core/ScalarType.h), those that PyTorch's schema reader knows.
 SCALAR_TYPES = {
     "uint8": 0,
@@ -538,6 +540,12 @@ class _Reader:
             )
         if type_.base == "SymInt" and type_.elem_optional:
             self.fail(place, f"PyTorch has no type in C++ for {type_}", "write int?[]")
+        if type_.list and type_.base in ("ScalarType", "Layout", "MemoryFormat"):
+            self.fail(
+                place,
+                f"A list of {type_.base} is no type that opcheck can read",
+                "write one argument for each, or int[]",
+            )
 
     def _returns(self) -> list[Return]:
         if not self.skip("("):
@@ -566,14 +574,12 @@ class _Reader:
             )
         if type_.size is not None:
             self.fail(place, "A list that is returned has no fixed length", f"write {type_.base}[]")
-        if type_.base in ("ScalarType", "Layout", "MemoryFormat"):
+        if type_.base not in RETURNED:
             self.fail(
                 place,
-                f"A {type_.base} that is returned reaches Python as a bare number",
-                "return int, or a Tensor that has it",
+                f"A {type_.base} is no return that torch.compile and opcheck know",
+                "return a Tensor, or one of " + ", ".join(RETURNED[1:]),
             )
-        if type_.base == "Generator":
-            self.fail(place, "A Generator is no return of a custom operator", "return a Tensor of its state")
         if type_.base == "Scalar" and type_.list and not type_.elem_optional:
             self.fail(
                 place,
@@ -678,7 +684,7 @@ class _Reader:
             self.fail(
                 self.now.start,
                 "An argument of a custom operator is one alias and stays it",
-                f'write "({name}{write})"',
+                f'write "({name}!)" if it is written to, else nothing',
             )
         self.expect(")", f'write "({name}!)" for what the operator writes to')
         return name + write
@@ -932,6 +938,12 @@ class _Reader:
             if argument.name in seen:
                 self.fail(place, f"Two arguments are called {argument.name!r}", "rename one")
             seen.add(argument.name)
+            if argument.alias and not argument.mutable:
+                self.fail(
+                    place,
+                    f"The alias ({argument.alias}) says that a return is this argument again",
+                    f"write {argument.type}, or ({argument.alias}!) if it is written to",
+                )
             if argument.mutable and argument.alias != "!":
                 if argument.alias in aliases:
                     self.fail(

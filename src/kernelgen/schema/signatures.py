@@ -117,7 +117,8 @@ def python_type(argument: Argument) -> str:
     value = _PYTHON[type_.base]
     if type_.list:
         element = f"{value} | None" if type_.elem_optional else value
-        one = f"{value} | " if type_.size and type_.base in ("int", "SymInt", "float") else ""
+        # PyTorch spreads one number to a list of a fixed length, but not for SymInt.
+        one = f"{value} | " if type_.size and type_.base in ("int", "float") else ""
         value = f"{one}Sequence[{element}]"
     return f"{value} | None" if type_.optional else value
 

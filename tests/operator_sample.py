@@ -1,4 +1,4 @@
-"""Operators that together have every type, every kind of default and every kind of return that may be declared."""
+"""Operators that together have every type, every kind of default and every kind of return."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ BOTH = (
     "written_maybe(Tensor x, Tensor(a!)? log=None) -> Tensor",
     "written_list(Tensor x, Tensor(a!)[] outs) -> ()",
     "marked(Tensor! x) -> ()",
-    "read_alias(Tensor(a) x) -> Tensor",
     "with_int(Tensor x, int n, int m=-3) -> Tensor",
     "with_ints(Tensor x, int? n=None, int? m=4, int[] sizes=[1, 2]) -> Tensor",
-    "with_sizes(Tensor x, int[2] stride=1, int[3] padding=[0, 1, 2], int[1] dims=[], int[2]? dilation=None) -> Tensor",
+    "with_sizes(Tensor x, int[2] s=1, int[3] pad=[0, 1, 2], int[1] dims=[], int[2]? by=None) -> Tensor",
     "ints_in_list(Tensor x, int?[] n, int[]? m=None) -> Tensor",
     "with_symint(Tensor x, SymInt n, SymInt? m=None, SymInt k=2) -> Tensor",
     "with_symints(Tensor x, SymInt[] shape, SymInt[2] pad=0, SymInt[]? crop=None) -> Tensor",
@@ -33,13 +32,13 @@ BOTH = (
     "with_bool(Tensor x, bool flag, bool causal=False, bool? other=None) -> Tensor",
     "with_bools(Tensor x, bool[] flags, bool[2] pair=True, bool[]? rest=None) -> Tensor",
     "with_str(Tensor x, str name, str mode='mean', str? tag=None) -> Tensor",
-    r"""text(Tensor x, str a="say \"hi\"", str b='it\'s', str c="back\\slash", str d="x\ty\n", str e="a, b)") -> Tensor""",
+    r"""text(Tensor x, str a="\"b\"", str b='it\'s', str c="a\\b", str d="x\ty\n", str e=", )") -> Tensor""",
     "with_strs(Tensor x, str[] names, str[]? tags=None) -> Tensor",
     "strs_in_list(Tensor x, str?[] names) -> Tensor",
     "with_dtype(Tensor x, ScalarType dtype, ScalarType? acc=None, ScalarType out=float16) -> Tensor",
-    "with_dtypes(Tensor x, ScalarType[] dtypes, ScalarType store=long, ScalarType load=15) -> Tensor",
-    "with_layout(Tensor x, Layout layout=strided, Layout? other=None) -> Tensor",
-    "with_format(Tensor x, MemoryFormat format=contiguous_format, MemoryFormat? other=None, MemoryFormat last=2) -> Tensor",
+    "with_dtypes(Tensor x, ScalarType store=long, ScalarType load=15, ScalarType? none=float) -> Tensor",
+    "with_layout(Tensor x, Layout layout=strided, Layout? other=None, Layout number=1) -> Tensor",
+    "with_format(Tensor x, MemoryFormat m=contiguous_format, MemoryFormat? n=None, MemoryFormat l=2) -> Tensor",
     "with_device(Tensor x, Device device, Device? other=None, Device place='cpu') -> Tensor",
     "with_devices(Tensor x, Device[] devices) -> Tensor",
     "keywords(Tensor x, *, int n, float scale=0.5, str mode) -> Tensor",
@@ -54,13 +53,12 @@ BOTH = (
     "sym_count(Tensor x) -> SymInt",
     "mean_of(Tensor x) -> float",
     "is_big(Tensor x) -> bool",
-    "name_of(Tensor x) -> str",
-    "device_of(Tensor x) -> Device",
     "sizes(Tensor x) -> int[]",
     "sym_sizes(Tensor x) -> SymInt[]",
-    "strides_and_name(Tensor x) -> (float[], str[])",
+    "several_lists(Tensor x) -> (float[], Tensor[], bool)",
     "perhaps(Tensor x) -> Tensor?",
     "perhaps_int(Tensor x) -> int?",
+    "std(Tensor x, float std, int at, float max) -> Tensor",
 )
 # Types that the full ABI alone has.
 FULL = (
@@ -71,7 +69,6 @@ FULL = (
     "with_complexes(Tensor x, complex[] c) -> Tensor",
     "with_generator(Tensor x, Generator? generator=None) -> Tensor",
     "scalar_of(Tensor x) -> Scalar",
-    "complex_of(Tensor x) -> complex",
     "bools_of(Tensor x) -> bool[]",
 )
 # Compiled with the full ABI although both have them: one of each kind whose C++ differs.
@@ -95,11 +92,19 @@ ALSO_FULL = (
     "with_strs(",
     "strs_in_list(",
     "with_dtypes(",
-    "with_format(",
+    "formats(",
     "with_devices(",
     "mixed(",
     "sym_count(",
     "sym_sizes(",
-    "strides_and_name(",
+    "several_lists(",
     "perhaps(",
+)
+# Compiled by nvcc.
+CUDA = tuple(
+    text
+    for text in BOTH
+    if text.startswith(
+        ("plain(", "listed(", "fill.out(", "written_and_returned(", "with_sizes(", "pair(", "text(")
+    )
 )
