@@ -38,7 +38,7 @@ BOTH = (
     "with_dtype(Tensor x, ScalarType dtype, ScalarType? acc=None, ScalarType out=float16) -> Tensor",
     "with_dtypes(Tensor x, ScalarType store=long, ScalarType load=15, ScalarType? none=float) -> Tensor",
     "with_layout(Tensor x, Layout layout=strided, Layout? other=None, Layout number=1) -> Tensor",
-    "with_format(Tensor x, MemoryFormat m=contiguous_format, MemoryFormat? n=None, MemoryFormat l=2) -> Tensor",
+    "formats(Tensor x, MemoryFormat m=contiguous_format, MemoryFormat? n=None, MemoryFormat l=2) -> Tensor",
     "with_device(Tensor x, Device device, Device? other=None, Device place='cpu') -> Tensor",
     "with_devices(Tensor x, Device[] devices) -> Tensor",
     "keywords(Tensor x, *, int n, float scale=0.5, str mode) -> Tensor",
