@@ -348,6 +348,14 @@ def test_the_cache_goes_only_when_asked(
     assert planned.freed == 5000
 
 
+def test_the_cache_can_be_cleaned_from_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KERNELGEN_CACHE", str(tmp_path / "cache"))
+    write(tmp_path, {"cache/toolchains/torch-1/x.h": "x", "here/build/notes": "mine"})
+    result = clean.clean(tmp_path / "here", cache=True)
+    assert gone(result) == {str(tmp_path / "cache/toolchains/torch-1")}
+    assert (tmp_path / "here/build/notes").exists()
+
+
 def test_bytecode_of_a_real_interpreter_goes(project: Path) -> None:
     subprocess.run([sys.executable, "-m", "compileall", "-q", "torch-ext", "tests"], cwd=project, check=True)
     assert gone(clean.clean(project)) == {"torch-ext/my_kernel/__pycache__", "tests/__pycache__"}

@@ -53,7 +53,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.setenv("KERNELGEN_CACHE", str(tmp_path / "cache"))
     torch = toolchain.Torch("2.13.0+cpu", (), None)
     monkeypatch.setattr(toolchain, "read_torch", lambda _folder: torch)
-    home = Path("/opt/cuda")
+    home = Path("/usr/lib/cuda")
     cuda = toolchain.Cuda("12.6", home, home / "bin/nvcc", (), None)
     monkeypatch.setattr(toolchain, "probe_cuda", lambda _home, _installed: cuda)
     monkeypatch.setattr(toolchain, "cuda_homes", list)
@@ -70,7 +70,7 @@ def test_wanted_built_buildable_and_why_not(project: Project) -> None:
     older = found["torch212-cxx11-cpu-x86_64-linux"]
     assert (older.wanted, older.built, older.buildable) == (True, False, "fetch")
     assert older.why == "torch 2.12 to be fetched"
-    assert found["torch213-cxx11-cu126-x86_64-linux"].why == "torch 2.13.0+cpu, CUDA 12.6 in /opt/cuda"
+    assert found["torch213-cxx11-cu126-x86_64-linux"].why == "torch 2.13.0+cpu, CUDA 12.6 in /usr/lib/cuda"
     assert found["torch213-cxx11-cu130-x86_64-linux"].buildable == "fetch"
     rocm = found["torch213-cxx11-rocm71-x86_64-linux"]
     assert rocm.buildable == "no"

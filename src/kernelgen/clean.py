@@ -95,7 +95,7 @@ def clean(root: Path, *, release: bool = False, cache: bool = False, dry_run: bo
         root: a kernel project.
         release: leave in `build/` what a release ships: variants of this name and version, without bytecode.
             Without it nothing of `build/` stays.
-        cache: also the user's cache of toolchains, which all projects share.
+        cache: also the user's cache of toolchains, which all projects share; outside a project, only that.
         dry_run: only say what would go.
 
     Returns:
@@ -106,6 +106,8 @@ def clean(root: Path, *, release: bool = False, cache: bool = False, dry_run: bo
     """
     root = root.resolve()
     if not (root / "build.toml").is_file():
+        if cache:  # the cache is nobody's project
+            return Cleaned(_cache_rows(dry_run=dry_run), (), dry_run)
         raise KernelgenError("there is no build.toml here", where=str(root), way_out="go to a kernel project")
     project = Project.load(root) if release else None
     sweep = _Sweep(root)
@@ -118,11 +120,8 @@ def clean(root: Path, *, release: bool = False, cache: bool = False, dry_run: bo
             for item in removed:
                 _remove(root / item.path)
             _remove_empty(root, removed)
-    if cache:
-        removed += [
-            Removed(str(path), "toolchain cache", size) for path, size in _clean_cache(dry_run=dry_run)
-        ]
-    return Cleaned(tuple(removed), tuple(sweep.kept), dry_run)
+    rows = _cache_rows(dry_run=dry_run) if cache else ()
+    return Cleaned((*removed, *rows), tuple(sweep.kept), dry_run)
 
 
 def release_files(project: Project) -> list[Path]:
@@ -373,10 +372,10 @@ def _remove_empty(root: Path, removed: list[Removed]) -> None:
             folder.rmdir()
 
 
-def _clean_cache(*, dry_run: bool) -> list[tuple[Path, int]]:
-    """The toolchains in the user's cache, one row each."""
+def _cache_rows(*, dry_run: bool) -> tuple[Removed, ...]:
+    """Remove the toolchains in the user's cache, one row each."""
     paths, _ = fetch.clean_cache(dry_run=True)
-    sized = [(path, _size(path)) for path in paths]
+    rows = tuple(Removed(str(path), "toolchain cache", _size(path)) for path in paths)
     if not dry_run:
         fetch.clean_cache()
-    return sized
+    return rows
