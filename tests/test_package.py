@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen import package
+from kernelgen import elf, package
 from kernelgen.graph import Plan
 from kernelgen.project import KernelDepend, Project
-from kernelgen.toolchain import probe_host
+from kernelgen.toolchain import probe_host, probe_python
 from kernelgen.variants import Variant
 
 TWICE = Path(__file__).parent / "projects" / "twice"
@@ -252,3 +252,19 @@ def test_translation_to_hip(tmp_path: Path) -> None:
     header = re.findall(r'#include "(\S*k\S*\.h)"', made)[0]
     assert (tmp_path / "hip" / "my_hip" / header).exists()
     assert (mirror / "k.h").is_symlink()
+
+
+@pytest.mark.parametrize("headers", [True, False])
+def test_an_extension_is_made_with_and_without_pythons_headers(tmp_path: Path, headers: bool) -> None:
+    include = probe_python().python.include_dir
+    if headers and include is None:
+        pytest.skip("Python's headers are not installed")
+    (tmp_path / "registration.h").write_text(package.resource("registration.h"))
+    text = '#include "registration.h"\nREGISTER_EXTENSION(NAME)\n'
+    flags = ["-DNAME=empty_one", "-DPy_LIMITED_API=3", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
+    out = compiled(tmp_path, text, *flags, *([f"-isystem{include}"] if headers else []))
+    out = out.rename(tmp_path / "empty_one.abi3.so")
+    command = [sys.executable, "-c", "import empty_one; print(empty_one.__name__)"]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout == "empty_one\n"
+    assert [n for n in elf.read(out).undefined if "Py" in n] == ["PyModule_Create2"]

@@ -38,7 +38,7 @@ from kernelgen.targets import (
     refuse_foreign,
     targets,
 )
-from kernelgen.toolchain import SYSTEM_NVCC, Installed, probe_python, write_atomically
+from kernelgen.toolchain import SYSTEM_NVCC, probe_python, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -102,7 +102,8 @@ def build(
         return done
     found = targets(project, options, shown)
     with _locked(project.root, shown) as lock:
-        return _Run(project, options, shown, found, lock).run()
+        # another build may have done it while this one waited
+        return up_to_date(project, options) or _Run(project, options, shown, found, lock).run()
 
 
 def is_stale(project: Project, options: BuildOptions | None = None) -> bool:
@@ -121,6 +122,8 @@ class _Run:
     ) -> None:
         self.project, self.options, self.progress, self.targets = project, options, progress, found
         self.lock = lock
+        self.debug = options.debug or os.environ.get("DEBUG", "").lower() in ("1", "true", "yes", "on")
+        self.cutlass = self._cutlass()
         self.home = project.root / ".kernelgen"
         self.mirror = self.home / "src"
         self.log: list[str] = []
@@ -146,24 +149,20 @@ class _Run:
         return Settings(
             archs=asked_archs(self.options) if any(t.variant.backend == "cuda" for t in self.targets) else (),
             namespace=self.options.namespace,
-            debug=self.options.debug or os.environ.get("DEBUG", "0") not in ("", "0"),
+            debug=self.debug,
             torch_free=torch_free(self.project.root, sources),
             nvcc_threads=_positive("NVCC_THREADS", os.environ.get("NVCC_THREADS")),
             cpus=cpus(),
-            cutlass=self._cutlass(),
+            cutlass=tuple(f"../ext/cutlass/{i}" for i in range(len(self.cutlass))),
         )
 
-    def _cutlass(self) -> tuple[str, ...]:
+    def _cutlass(self) -> list[Path]:
+        """Include directories of CUTLASS, if a component depends on it."""
         kernels = [
             c for t in self.targets for c in self.project.components_for(t.variant.backend) if t.toolchain
         ]
         wanted = sorted({d for c in kernels for d in c.depends if d.startswith("cutlass")})
-        if not wanted:
-            return ()
-        return tuple(f"../ext/cutlass/{i}" for i in range(len(cutlass_includes(wanted, self._python()))))
-
-    def _python(self) -> Installed:
-        return probe_python(self.options.python)
+        return cutlass_includes(wanted, probe_python(self.options.python)) if wanted else []
 
     # files
 
@@ -190,21 +189,14 @@ class _Run:
         links = {name: target for p in plans for name, target in p.links.items()}
         for name, target in links.items():
             _link(self.home / "ext" / name, Path(target))
-        self._cutlass_links()
+        for number, folder in enumerate(self.cutlass):
+            _link(self.home / "ext" / "cutlass" / str(number), folder)
         host = next((p.host for p in plans if p.host), None)
         if host:
             libraries = sorted({lib for p in plans for lib in p.libraries})
             _link(self.home / "ext" / "stubs", package.stubs(host, libraries))
         if host and any(p.cuda for p in plans):
             _link(self.home / "ext" / graph.PRELOAD, package.stable_paths(host))
-
-    def _cutlass_links(self) -> None:
-        kernels = [
-            c for t in self.targets for c in self.project.components_for(t.variant.backend) if t.toolchain
-        ]
-        wanted = sorted({d for c in kernels for d in c.depends if d.startswith("cutlass")})
-        for number, folder in enumerate(cutlass_includes(wanted, self._python()) if wanted else ()):
-            _link(self.home / "ext" / "cutlass" / str(number), folder)
 
     # compiling
 
@@ -284,7 +276,7 @@ class _Run:
                 self.mirror,
                 scratch,
                 fixed_id=fixed,
-                debug=self.options.debug,
+                debug=self.debug,
                 compat=compat,
             )
             library, full = linked.path, linked.id
@@ -305,7 +297,7 @@ class _Run:
             provenance=package.provenance(self.project, inputs),
             namespace=self.options.namespace,
         )
-        if self.options.debug:
+        if self.debug:
             notes.append("not publishable: it was built with --debug")
         if fixed:
             notes.append(f"not publishable: it registers under the fixed namespace {full!r}")

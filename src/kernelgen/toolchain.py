@@ -31,7 +31,7 @@ class Python:
 
     executable: Path
     version: str  # "3.11.7"
-    include_dir: Path | None  # holds Python.h; None when the headers are not installed
+    include_dir: Path | None  # holds Python.h; None without headers, or where they have no limited API
     site_dirs: tuple[Path, ...]  # sys.path entries that may hold torch, in import order
     free_threaded: bool = False
 
@@ -204,7 +204,7 @@ def probe_python(executable: Path | str | None = None) -> Installed:
     python = Python(
         executable=path,
         version=facts["version"],
-        include_dir=include if (include / "Python.h").exists() else None,
+        include_dir=include if (include / "Python.h").exists() and not facts["free"] else None,
         site_dirs=tuple(Path(p) for p in facts["site"]),
         free_threaded=facts["free"],
     )
