@@ -760,6 +760,13 @@ def test_a_kernel_that_does_not_load(noarch: Path, init: str, said: str) -> None
     assert said in fault.message
 
 
+@pytest.mark.skipif(not shutil.which("c++filt"), reason="needs binutils")
+def test_a_missing_symbol_is_told_in_plain_words() -> None:
+    said = runtime._readable("ImportError: k.abi3.so: undefined symbol: _ZNK2at6Tensor4sizeEl")
+    assert said.endswith("undefined symbol: _ZNK2at6Tensor4sizeEl (at::Tensor::size(long) const)")
+    assert runtime._way_out_of(said) == "build it again for this torch: kernelgen build"
+
+
 @pytest.mark.slow
 def test_an_interpreter_without_the_loader(noarch: Path, tmp_path: Path) -> None:
     built(noarch)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -67,13 +69,20 @@ class _Outcome:
     said: str  # why it ended early, with its last lines; empty when it did not
 
 
-def _run_trial(python: Path | str, job: dict[str, Any]) -> _Outcome:
-    """Run one job of `trial` in a fresh process, offline, without a trace in the variant's folder."""
+def _run_trial(python: Path | str, job: dict[str, Any], *, offline: bool = True) -> _Outcome:
+    """Run one job of `trial` in a fresh process, without a trace in the variant's folder.
+
+    Args:
+        python: the interpreter.
+        job: as `trial` reads it.
+        offline: keep the loader from the network; not for kernels that fetch others.
+    """
     with tempfile.TemporaryDirectory(prefix="kernelgen-") as folder:
         given, answer = Path(folder) / "job.json", Path(folder) / "result.json"
         given.write_text(json.dumps(job), "utf-8")
-        env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "LOCAL_KERNELS")}
-        env |= {"HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        env |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+        env |= {"HF_HUB_OFFLINE": "1"} if offline else {}
         program = Path(folder) / "trial.py"  # alone in a folder, so that nothing shadows a library
         program.write_bytes(Path(__file__).with_name("trial.py").read_bytes())
         command = [str(python), str(program), str(given), str(answer)]
@@ -117,7 +126,7 @@ def _try(project: Project, built: Built, python: Path | str) -> list[Finding]:
             "opcheck": True,
             "device": "cuda" if metadata["backend"]["type"] in ("cuda", "rocm") else "cpu",
         }
-        outcome = _run_trial(python, job)
+        outcome = _run_trial(python, job, offline=not project.kernel_depends)
     return [*_read_trial(Judged(project, built, metadata), outcome, twin_id)]
 
 
@@ -169,10 +178,19 @@ _STEP_CODES = {
 
 def _read_step(variant: Judged, step: str, code: str, found: dict[str, Any]) -> Iterator[Finding]:
     if "error" in found:
-        yield variant.fault(code, found["error"], _way_out_of(found["error"]))
+        yield variant.fault(code, _readable(found["error"]), _way_out_of(found["error"]))
         return
     faults = list(_STEP_READERS[step](variant, found))
     yield from faults or [variant.ok(code, _step_ok(step, found))]
+
+
+def _readable(error: str) -> str:
+    """An error with its mangled C++ symbol in plain words, where c++filt is installed."""
+    symbol = re.search(r"undefined symbol: (_Z\w+)", error)
+    if symbol is None or shutil.which("c++filt") is None:
+        return error
+    plain = subprocess.run(["c++filt", symbol[1]], capture_output=True, text=True, check=False).stdout.strip()
+    return error.replace(symbol[1], f"{symbol[1]} ({plain})")
 
 
 def _way_out_of(error: str) -> str | None:
