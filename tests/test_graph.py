@@ -133,10 +133,10 @@ def test_bounds(project: Project) -> None:
 
 def test_namespace_and_debug(project: Project) -> None:
     made = plan(project, CPU, TOOLS, Settings(namespace="demo", debug=True))
-    assert "-DTORCH_EXTENSION_NAME=demo" in made.units[0].flags
+    assert "-DKERNELGEN_NAMESPACE=demo" in made.units[0].flags
     assert "-O0" in made.units[0].flags
     assert "-DNDEBUG" not in made.units[0].flags
-    assert made.stem == "demo"
+    assert made.stem == "_twice_op_cpu_"
 
 
 def test_cuda_minver_drops_a_component(project: Project) -> None:

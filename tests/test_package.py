@@ -103,8 +103,8 @@ def write(project: Project, tmp_path: Path, namespace: str | None = None) -> Pat
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
     variant = Variant("noarch", "cpu")
-    stem = namespace or "_twice_op_cpu_"
-    full = package.noarch_id(project, stem, fixed_id=bool(namespace))
+    stem = "_twice_op_cpu_"
+    full = package.noarch_id(project, stem)
     plan = Plan(variant, stem=stem)
     return package.write_variant(project, plan, full, None, scratch, provenance={}, namespace=namespace)
 
@@ -124,14 +124,14 @@ def test_a_fixed_namespace_is_not_publishable(project: Project, tmp_path: Path) 
     folder = write(project, tmp_path, "demo")
     assert '_NAMESPACE = "demo"' in (folder / "_ops.py").read_text()
     assert "fixed namespace 'demo'" in (package.unpublishable(folder) or "")
-    assert package.unpublishable(tmp_path) == "its metadata.json is missing or incomplete"
+    assert package.unpublishable(tmp_path) == "its metadata.json or _ops.py is missing or incomplete"
 
 
 def test_one_byte_makes_another_id(project: Project) -> None:
-    first = package.noarch_id(project, "_x_", fixed_id=False)
+    first = package.noarch_id(project, "_x_")
     init = project.package_dir / "__init__.py"
     init.write_text(init.read_text() + "\n")
-    assert package.noarch_id(project, "_x_", fixed_id=False) != first
+    assert package.noarch_id(project, "_x_") != first
     assert len(first) == len("_x_") + 12
 
 

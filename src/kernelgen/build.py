@@ -265,7 +265,6 @@ class _Run:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _package_in(self, scratch: Path, target: Target, plan: Plan) -> BuiltVariant:
-        fixed = self.options.namespace is not None
         notes = list(target.notes)
         library, full = None, ""
         if plan.units and plan.host:
@@ -275,7 +274,6 @@ class _Run:
                 plan,
                 self.mirror,
                 scratch,
-                fixed_id=fixed,
                 debug=self.debug,
                 compat=compat,
             )
@@ -286,7 +284,7 @@ class _Run:
                 count = len(linked.violations)
                 notes.append(f"local only: {count} symbol{'s' * (count > 1)} too new for other machines")
         else:
-            full = package.noarch_id(self.project, plan.stem, fixed_id=fixed)
+            full = package.noarch_id(self.project, plan.stem)
         inputs = [*self.project.listed_files(), "build.toml", *self._shipped()]
         path = package.write_variant(
             self.project,
@@ -299,8 +297,10 @@ class _Run:
         )
         if self.debug:
             notes.append("not publishable: it was built with --debug")
-        if fixed:
-            notes.append(f"not publishable: it registers under the fixed namespace {full!r}")
+        if self.options.namespace:
+            notes.append(
+                f"not publishable: it registers under the fixed namespace {self.options.namespace!r}"
+            )
         if self.warnings and not (self.options.verbose or self.project.answers):
             notes.append(f"{self.warnings} compiler warnings, in .kernelgen/build.log")
         return BuiltVariant(

@@ -74,7 +74,7 @@ class Plan:
     libraries: tuple[str, ...] = ()  # SONAME stems that stubs may stand in for
     links: Mapping[str, str] = field(default_factory=dict)  # name under ext/ -> absolute target
     archs: tuple[str, ...] = ()  # GPU architectures in the objects, as metadata.json lists them
-    stem: str = ""  # "_img2gray_cpu_" of the id; or the whole id under a fixed namespace
+    stem: str = ""  # "_img2gray_cpu_" of the id
     host: HostCompiler | None = None
     cuda: Cuda | None = None
     rocm: Rocm | None = None
@@ -87,7 +87,7 @@ def plan(project: Project, variant: Variant, toolchain: Toolchain | None, settin
     Raises:
         KernelgenError: this backend cannot be built by this toolchain, or an architecture set is empty.
     """
-    stem = settings.namespace or f"_{project.python_name}_{variant.backend}_"
+    stem = f"_{project.python_name}_{variant.backend}_"
     if variant.kind == "noarch":
         return Plan(variant, stem=stem, archs=_noarch_archs(project, variant.backend))
     if toolchain is None:
@@ -292,14 +292,15 @@ class _Flags:
         self.project, self.variant, self.tools, self.settings = project, variant, toolchain, settings
         self.torch = toolchain.torch if project.framework.kind == "torch" else None
         self.cuda = toolchain.cuda if variant.backend == "cuda" else None
-        name = settings.namespace or f"_{project.python_name}_{variant.backend}_{PLACEHOLDER}"
-        self.defines = self._defines(name)
+        self.defines = self._defines(f"_{project.python_name}_{variant.backend}_{PLACEHOLDER}")
 
     def _defines(self, name: str) -> list[str]:
         backend = self.variant.backend
         if self.project.framework.kind == "tvm-ffi":
             return [f"-DTVM_FFI_EXTENSION_NAME={name}", f"-D{backend.upper()}_KERNEL"]
         defines = [f"-DTORCH_EXTENSION_NAME={name}", "-DPy_LIMITED_API=3", f"-D{backend.upper()}_KERNEL"]
+        if self.settings.namespace:
+            defines.append(f"-DKERNELGEN_NAMESPACE={self.settings.namespace}")
         defines += {"cuda": ["-DUSE_CUDA=1"], "xpu": ["-DUSE_XPU"]}.get(backend, [])
         if backend == "rocm":
             defines += ["-DUSE_ROCM=1", "-D__HIP_PLATFORM_AMD__=1"]

@@ -182,9 +182,7 @@ class Linked:
     violations: tuple[Violation, ...]
 
 
-def link(
-    project: Project, plan: Plan, mirror: Path, scratch: Path, *, fixed_id: bool, debug: bool, compat: Path
-) -> Linked:
+def link(project: Project, plan: Plan, mirror: Path, scratch: Path, *, debug: bool, compat: Path) -> Linked:
     """Link a plan's objects into its extension.
 
     The id is a hash of the objects and of the Python files that ship with them, so that two edits never share
@@ -195,16 +193,14 @@ def link(
         plan: the variant; its objects lie where its units say, seen from `mirror`.
         mirror: the folder that commands run in.
         scratch: an empty folder for what is made.
-        fixed_id: the stem is the whole id (a development namespace).
         debug: keep symbols.
         compat: the archive of compatibility objects.
     """
     objects = [_normalised(unit, mirror, scratch, i, debug=debug) for i, unit in enumerate(plan.units)]
-    unique = "" if fixed_id else _unique_id(project, plan, objects)
+    unique = _unique_id(project, plan, objects)
     full = plan.stem + unique
     for unit, path in zip(plan.units, objects, strict=True):
-        if unique:
-            _stamp(unit, path, unique, plan, mirror)
+        _stamp(unit, path, unique, plan, mirror)
     out = scratch / f"{full}{'.so' if project.framework.kind == 'tvm-ffi' else '.abi3.so'}"
     script = scratch / "exports.map"
     exported = "__tvm_ffi_*" if project.framework.kind == "tvm-ffi" else f"PyInit_{full}"
@@ -390,9 +386,9 @@ def shipped_files(project: Project) -> list[tuple[str, Path]]:
     return found
 
 
-def noarch_id(project: Project, stem: str, *, fixed_id: bool) -> str:
+def noarch_id(project: Project, stem: str) -> str:
     """The id of a variant without a library: a hash of its files."""
-    return stem if fixed_id else stem + hashlib.sha256(_python_digest(project)).hexdigest()[:12]
+    return stem + hashlib.sha256(_python_digest(project)).hexdigest()[:12]
 
 
 def write_variant(
@@ -438,7 +434,7 @@ def _ops_module(project: Project, plan: Plan, full_id: str, namespace: str | Non
         unique = full_id.removeprefix(plan.stem)
         return text.replace("@PYTHON_NAME@", project.python_name).replace("@UNIQUE@", unique)
     name = "_ops_tvm_ffi.py.txt" if plan.variant.kind == "tvm-ffi" else "_ops_torch.py.txt"
-    return resource(name).replace("@ID@", full_id).replace("@NAMESPACE@", full_id)
+    return resource(name).replace("@ID@", full_id).replace("@NAMESPACE@", namespace or full_id)
 
 
 def metadata(project: Project, plan: Plan, full_id: str, provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -555,18 +551,18 @@ def exchange(new: Path, target: Path) -> None:
 def unpublishable(variant: Path) -> str | None:
     """Why a built variant must not be published, or None.
 
-    Its id is a fixed namespace (see `--namespace`), or its library was built with `--debug`: both show in the
-    directory itself, so nothing beside it needs to be kept.
+    It registers under a fixed namespace (see `--namespace`), or its library was built with `--debug`: both
+    show in the directory itself, so nothing beside it needs to be kept.
     """
     try:
-        table = json.loads((variant / "metadata.json").read_text("utf-8"))
-        pattern = rf"_{re.escape(table['name'].replace('-', '_'))}_{table['backend']['type']}_\w+"
-        if not re.fullmatch(pattern, table["id"]):
-            return (
-                f"it registers under the fixed namespace {table['id']!r}; build it again without --namespace"
-            )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "its metadata.json is missing or incomplete"
+        json.loads((variant / "metadata.json").read_text("utf-8"))["id"]
+        ops = (variant / "_ops.py").read_text("utf-8")
+    except (OSError, ValueError, KeyError, TypeError):
+        return "its metadata.json or _ops.py is missing or incomplete"
+    # Where `_ops.py` names the namespace, it is the id of a library or made of the backend at import.
+    fixed = re.search(r'^(?:ops = torch\.ops\.|_NAMESPACE = ")(\w+)', ops, re.MULTILINE)
+    if fixed and f"from . import {fixed[1]}\n" not in ops:
+        return f"it registers under the fixed namespace {fixed[1]!r}; build it again without --namespace"
     if any(_has_debug_information(path) for path in variant.glob("*.so")):
         return "it was built with --debug; build it again without"
     return None
