@@ -84,11 +84,11 @@ def cpp_argument_type(argument: Argument, abi: str) -> str:
     """
     type_ = argument.type
     value = _value(type_, abi)
+    if argument.mutable and not type_.list and not type_.optional:
+        return f"{value}&"
     if abi == "stable":
         return _stable_argument(type_, value)
     if not type_.list:
-        if argument.mutable and not type_.optional:
-            return f"{value}&"
         whole = _optional(value, type_.optional)
         return f"const {whole}&" if type_.base in ("Tensor", "Scalar") else whole
     if type_.optional and type_.base in ("int", "SymInt") and not type_.elem_optional:
