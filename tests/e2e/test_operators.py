@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from operator_sample import ALSO_FULL, BOTH, CUDA, FULL
 
 from kernelgen import scaffold
-from kernelgen.build import BuildOptions, build
-from kernelgen.project import Project
 from kernelgen.schema import Type, parse
 from kernelgen.schema.grammar import BASES, RETURNED
 from kernelgen.toolchain import probe_cuda
@@ -92,56 +89,75 @@ def test_the_sample_has_every_kind() -> None:
     assert any(not schema.returns for schema in schemas)
 
 
-@pytest.fixture(scope="module", params=list(SAMPLES))
-def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the sample's operators, built for the CPU."""
-    data = {"ops": SAMPLES[request.param], "abi": request.param, "backends": ["cpu"]}
-    root = scaffold.new(tmp_path_factory.mktemp(request.param) / "every-kind", data, commit=False).path
-    build(Project.load(root), BuildOptions(backends=("cpu",)))
-    return root
+class Built(NamedTuple):
+    """A project with a sample of operators, and what was said while it was built."""
+
+    root: Path
+    texts: list[str]
+    said: str
 
 
-def called(root: Path, texts: list[str], device: str) -> dict[str, Any]:
-    command = [sys.executable, "-W", "ignore", "-c", CALLS, str(root), device, json.dumps(texts)]
+def made(folder: Path, texts: list[str], *options: str, **answers: Any) -> Built:
+    root = scaffold.new(folder / "every-kind", {"ops": texts, **answers}, commit=False).path
+    command = [sys.executable, "-m", "kernelgen", "build", *options]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return Built(root, texts, done.stdout + done.stderr)
+
+
+@pytest.fixture(scope="module", params=list(SAMPLES))
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The sample of one ABI, built for the CPU."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return made(folder, SAMPLES[request.param], "--backend", "cpu", abi=request.param, backends=["cpu"])
+
+
+def failures(project: Built, device: str) -> dict[str, str]:
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        CALLS,
+        str(project.root),
+        device,
+        json.dumps(project.texts),
+    ]
+    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["count"] == len(project.texts)
+    failed: dict[str, str] = result["failed"]
+    return failed
 
 
 @pytest.mark.slow
-def test_every_operator_works(project: Path, request: pytest.FixtureRequest) -> None:
-    texts = SAMPLES["stable" if "stable" in str(project) else "full"]
-    result = called(project, texts, "cpu")
-    assert result["failed"] == {}
-    assert result["count"] == len(texts)
+def test_every_operator_works(project: Built) -> None:
+    assert failures(project, "cpu") == {}
 
 
 @pytest.mark.slow
-def test_compilers_are_silent(project: Path) -> None:
-    log = (project / ".kernelgen" / "build.log").read_text()
-    assert "g++" in log
-    assert re.findall(r".*warning.*", log) == []
+def test_compilers_are_silent(project: Built) -> None:
+    assert "built" in project.said
+    assert "warning" not in project.said
 
 
 @pytest.fixture(scope="module")
-def cuda_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project of both backends, built by nvcc."""
+def cuda_project(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A smaller sample of both backends, built by nvcc."""
     if probe_cuda() is None:
         pytest.skip("needs nvcc")
-    data = {"ops": list(CUDA), "abi": "stable", "backends": ["cpu", "cuda"], "autograd": True, "layers": True}
-    root = scaffold.new(tmp_path_factory.mktemp("cuda") / "every-kind", data, commit=False).path
-    build(Project.load(root), BuildOptions(backends=("cuda",), archs=("9.0",)))
-    return root
+    folder = tmp_path_factory.mktemp("cuda")
+    answers = {"abi": "stable", "autograd": True, "layers": True}
+    return made(folder, list(CUDA), "--backend", "cuda", "--arch", "9.0", **answers)
 
 
 @pytest.mark.slow
-def test_nvcc_compiles_a_sample_and_is_silent(cuda_project: Path) -> None:
-    log = (cuda_project / ".kernelgen" / "build.log").read_text()
-    assert "nvcc" in log
-    assert re.findall(r".*warning.*", log) == []
+def test_nvcc_compiles_a_sample_and_is_silent(cuda_project: Built) -> None:
+    assert "built" in cuda_project.said
+    assert "warning" not in cuda_project.said
 
 
 @pytest.mark.gpu
-def test_the_cuda_sample_works(cuda_project: Path) -> None:
-    assert called(cuda_project, list(CUDA), "cuda")["failed"] == {}
+def test_the_cuda_sample_works(cuda_project: Built) -> None:
+    assert failures(cuda_project, "cuda") == {}
