@@ -286,3 +286,9 @@ def test_xpu(project: Project) -> None:
     assert "-fsycl" in made.link
     assert made.libraries[-2:] == ("torch_xpu.so", "c10_xpu.so")
     assert "command = /opt/intel/icpx " in ninja_text([made])
+
+
+def test_a_compiler_with_a_static_library_only_takes_the_systems_shared_one(project: Project) -> None:
+    trimmed = replace(TOOLS, host=replace(TOOLS.host, shared_stdcxx=False))
+    assert plan(project, CPU, trimmed, Settings()).link[-1] == "-l:libstdc++.so.6"
+    assert "-l:libstdc++.so.6" not in plan(project, CPU, TOOLS, Settings()).link

@@ -495,7 +495,9 @@ class _Flags:
         names = [f"-l{lib.split('.so')[0]}" for lib in self.libraries()]
         if self.variant.backend == "xpu":
             paths = [*data("targets.toml")["xpu"]["link"], *paths]
-        return (*paths, "-L../ext/stubs", "-Wl,--no-as-needed", *names, "-Wl,--as-needed")
+        # Named before the compiler adds its own -lstdc++: a static copy would bring newer symbols of glibc.
+        stdcxx = [] if self.tools.host.shared_stdcxx else ["-l:libstdc++.so.6"]
+        return (*paths, "-L../ext/stubs", "-Wl,--no-as-needed", *names, "-Wl,--as-needed", *stdcxx)
 
 
 # -- text

@@ -110,6 +110,7 @@ class HostCompiler:
     kind: str  # "gcc" or "clang"
     version: str  # "12.2.0"
     target: str = ""  # "x86_64-linux-gnu"
+    shared_stdcxx: bool = True  # whether -lstdc++ finds a shared library; a trimmed g++ has only the archive
 
     @property
     def release(self) -> tuple[int, int]:
@@ -299,10 +300,11 @@ def probe_host(cxx: Path | str | None = None) -> HostCompiler:
     )
 
 
-def _host_facts(path: Path) -> dict[str, str]:
+def _host_facts(path: Path) -> dict[str, Any]:
     banner = _run([path, "--version"])
     version = _run([path, "-dumpfullversion", "-dumpversion"])
     target = _run([path, "-dumpmachine"])
+    library = _run([path, "-print-file-name=libstdc++.so"])
     if not (banner and version and target) or version.returncode:
         raise KernelgenError(f"the C++ compiler {path} does not run")
     kind = "clang" if "clang" in banner.stdout else "gcc"
@@ -311,6 +313,7 @@ def _host_facts(path: Path) -> dict[str, str]:
         "kind": kind,
         "version": version.stdout.strip(),
         "target": target.stdout.strip(),
+        "shared_stdcxx": library is None or "/" in library.stdout,
     }
 
 

@@ -53,7 +53,7 @@ template std::string_view std::basic_istringstream<char>::view() const noexcept;
 #include <ios>
 namespace std {
 void ios_base_library_init();
-void ios_base_library_init() {}
+__attribute__((weak)) void ios_base_library_init() {}
 }  // namespace std
 static std::ios_base::Init kernelgen_streams;
 
