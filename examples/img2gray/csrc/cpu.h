@@ -21,7 +21,7 @@ namespace img2gray::cpu {
 
 /// How many pixels of a 16-bit type are held as floats at a time: few, so that the loops that do
 /// not touch memory are short, and memory is never idle for long.
-constexpr int64_t kBlock = 192;
+constexpr int64_t kBlock = 320;
 
 /// Where a row's first pixel is. Rows are counted through the whole batch.
 inline int64_t offset_of_row(const Layout& layout, int64_t row) {
