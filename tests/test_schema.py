@@ -841,17 +841,25 @@ def test_ordinary_names_are_free() -> None:
 # --- Operators together ---
 
 
-def check(*texts: str, kernel_name: str = "my-kernel", abi: str = "full", autograd: bool = False) -> None:
+def check(
+    *texts: str,
+    kernel_name: str = "my-kernel",
+    abi: str = "full",
+    autograd: bool = False,
+    layers: bool = False,
+) -> None:
     validate(
         [parse(text) for text in texts],
         kernel_name=kernel_name,
         backends=["cpu", "cuda"],
         abi=abi,
         autograd=autograd,
+        layers=layers,
     )
 
 
 def test_operators_that_go_together() -> None:
+    check("f(Tensor self, Tensor grad) -> Tensor", "mul(Tensor x, float mul) -> Tensor")
     check("f(Tensor x) -> Tensor", "f.out(Tensor x, *, Tensor(a!) out) -> ()", "f_cpu(Tensor x) -> Tensor")
     check(
         "my_kernel(Tensor x) -> Tensor",
@@ -881,6 +889,26 @@ def test_operators_that_go_together() -> None:
             "the backward operator of f and f_backward both need files and functions called f_backward.",
         ),
         ([], {}, "No operator is declared."),
+        (
+            ["f(Tensor x, Tensor x_) -> Tensor"],
+            {},
+            "An argument of f cannot be called 'x_': 'x' may need that name in C++.",
+        ),
+        (
+            ["f(Tensor x, Tensor grad) -> Tensor"],
+            {"autograd": True},
+            "An argument of f cannot be called 'grad': the generated gradient has an argument of that name.",
+        ),
+        (
+            ["f(Tensor self) -> Tensor"],
+            {"layers": True},
+            "An argument of f cannot be called 'self': a layer's method has an argument of that name.",
+        ),
+        (
+            ["mul(Tensor x, float mul) -> Tensor"],
+            {"layers": True},
+            "An argument of mul cannot be called 'mul': the generated layer calls the operator by that name.",
+        ),
         (
             ["f(Tensor x) -> Tensor"],
             {"kernel_name": "class"},

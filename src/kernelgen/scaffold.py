@@ -182,6 +182,7 @@ def check_operators(ops: object, answers: Mapping[str, Any]) -> list[str]:
         backends=answers.get("backends") or ["cpu", "cuda"],
         abi=answers.get("abi") or "full",
         autograd=bool(answers.get("autograd")),
+        layers=bool(answers.get("layers")),
     )
     return [one.text for one in parsed]
 

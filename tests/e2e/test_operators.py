@@ -159,5 +159,10 @@ def test_nvcc_compiles_a_sample_and_is_silent(cuda_project: Built) -> None:
 
 
 @pytest.mark.gpu
-def test_the_cuda_sample_works(cuda_project: Built) -> None:
+@pytest.mark.slow
+def test_the_cuda_sample_works(request: pytest.FixtureRequest) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    cuda_project: Built = request.getfixturevalue("cuda_project")
     assert failures(cuda_project, "cuda") == {}

@@ -22,7 +22,13 @@ def symbol(schema: Schema) -> str:
 
 
 def validate(
-    schemas: Sequence[Schema], *, kernel_name: str, backends: Sequence[str], abi: str, autograd: bool = False
+    schemas: Sequence[Schema],
+    *,
+    kernel_name: str,
+    backends: Sequence[str],
+    abi: str,
+    autograd: bool = False,
+    layers: bool = False,
 ) -> None:
     """Refuse operators that cannot live in one project.
 
@@ -32,6 +38,7 @@ def validate(
         backends: of cpu, cuda. What either cannot have is refused for both, so that one can come later.
         abi: "full" or "stable".
         autograd: a backward operator is generated for each operator that can have one.
+        layers: a torch.nn.Module is generated for each operator.
 
     Raises:
         KernelgenError: the kernel's name is taken, a backend or ABI is unknown, two operators need the same
@@ -51,6 +58,7 @@ def validate(
             if other is not None:
                 _refuse_clash(schema, name, owner, other)
             taken[name.lower()] = owner
+        _check_arguments(schema, autograd=autograd and has_backward(schema), layers=layers)
         _check_abi(schema, abi)
 
 
@@ -114,14 +122,37 @@ def _refuse_clash(schema: Schema, name: str, owner: str, other: str) -> None:
     if owner == other:
         raise KernelgenError(
             f"The operator {owner} is declared twice.",
-            detail=str(schema),
+            detail=schema.text,
             way_out=f'Take one out, or make it an overload, "{schema.name}.other(...)".',
         )
     raise KernelgenError(
         f"{owner} and {other} both need files and functions called {name}.",
-        detail=str(schema),
+        detail=schema.text,
         way_out="Rename one of them.",
     )
+
+
+def _check_arguments(schema: Schema, *, autograd: bool, layers: bool) -> None:
+    """Refuse names of arguments that the code around this operator has for something else."""
+    arguments = [argument.name for argument in schema.arguments]
+    for name in arguments:
+        reason = None
+        if name.endswith("_") and name[:-1] in arguments:
+            reason = f"{name[:-1]!r} may need that name in C++"
+        elif name.startswith("dense_") and name.removeprefix("dense_") in arguments:
+            reason = f"that is what C++ calls the dense copy of {name.removeprefix('dense_')!r}"
+        elif autograd and name in ("ctx", "grad", "inputs", "keyword_only_inputs", "output"):
+            reason = "the generated gradient has an argument of that name"
+        elif layers and name == "self":
+            reason = "a layer's method has an argument of that name"
+        elif layers and name == symbol(schema):
+            reason = "the generated layer calls the operator by that name"
+        if reason:
+            raise KernelgenError(
+                f"An argument of {schema.qualified_name} cannot be called {name!r}: {reason}.",
+                detail=schema.text,
+                way_out="Choose another name for it.",
+            )
 
 
 def _check_abi(schema: Schema, abi: str) -> None:
@@ -130,4 +161,4 @@ def _check_abi(schema: Schema, abi: str) -> None:
             cpp_argument_type(argument, abi)
         cpp_return_type(schema, abi)
     except KernelgenError as error:
-        raise KernelgenError(error.what, detail=str(schema), way_out=error.way_out) from None
+        raise KernelgenError(error.what, detail=schema.text, way_out=error.way_out) from None
