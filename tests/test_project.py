@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import random
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kernelgen.errors import KernelgenError
 from kernelgen.project import Project, detect_edition, examine, key_lines, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TWICE = Path(__file__).parent / "projects" / "twice"
 
@@ -269,3 +275,60 @@ def test_answers_are_optional(root: Path) -> None:
     (root / ".copier-answers.yml").write_text("kernel_name: twice-op\nops: [a]\n")
     assert Project.load(root).answers["ops"] == ["a"]
     assert examine(root)[1] == []
+
+
+# -- against kernel-builder's own parser, on files spoilt at random
+
+VALUES = [
+    *(0, -1, 5, 6, 1.5, True, "x", "", "13", "12.8.0", "2.11", "9.0a", "cpu", "cuda", "rocm", "tpu", "a/b"),
+    *("https://x/y", "ftp://x/y", "git@h:o/r", [], [1], ["cpu"], ["torch"], ["cutlass_3_6"], {}, {"a": 1}),
+    *({"cpu": "2.11"}, [{"repo-id": "a/b", "revision": "x"}], [{"repo-id": "a/b"}], ["csrc/twice.cu"]),
+]
+KEYS = "name version license edition backends src backend depends include cuda-flags hip-flags sycl-flags rocm-archs universal stable-abi pyext hub cuda tpu language zzz minver kernel-depends python-depends source repo-id".split()  # noqa: E501, SIM905
+FULL = {
+    "general": {
+        "upstream": "https://github.com/a/b",
+        "python-depends": ["einops"],
+        "cuda": {"minver": "12.6", "maxver": "13.2", "kernel-depends": [{"repo-id": "a/b", "version": 1}]},
+        "xpu": {"python-depends": []},
+    },
+    "torch": {"include": ["."], "pyext": ["py"], "minver": "2.9", "cxx-flags": ["-DX"]},
+}
+
+
+def tables(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield table
+    for value in table.values():
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, dict):
+                yield from tables(inner)
+
+
+def spoil(table: dict[str, Any], rng: random.Random) -> None:
+    chosen = rng.choice(list(tables(table)))
+    if chosen and rng.random() < 0.3:
+        chosen.pop(rng.choice(list(chosen)))
+    else:
+        key = rng.choice(list(chosen) or KEYS) if rng.random() < 0.5 else rng.choice(KEYS)
+        chosen[key] = copy.deepcopy(rng.choice(VALUES))
+
+
+def test_nothing_that_kernel_builder_refuses_gets_through(root: Path) -> None:
+    import tomlkit
+
+    path = root / "build.toml"
+    base = tomlkit.parse(path.read_text()).unwrap()
+    for name, more in FULL.items():
+        base[name].update(more)
+    rng = random.Random(5)  # noqa: S311
+    accepted = 0
+    for _ in range(500):
+        spoilt = copy.deepcopy(base)
+        for _ in range(rng.choice([1, 1, 2])):
+            spoil(spoilt, rng)
+        path.write_text(tomlkit.dumps(spoilt))
+        project, problems = examine(root)
+        ours = project is not None and all(p.warning for p in problems)
+        accepted += ours
+        assert upstream_accepts(root) or not ours, path.read_text()
+    assert accepted > 20

@@ -554,7 +554,7 @@ class _Reader:
             if not isinstance(table, dict):
                 self.add(path, f"must be a table [{path}], not {_said(table)}")
                 continue
-            extra = {} if edition == 1 else self._format["backend-keys"].get(table.get("backend"), {})
+            extra = {} if edition == 1 else self._format["backend-keys"].get(str(table.get("backend")), {})
             self._foreign_keys(path, table, edition)
             checked = self._check(path, table, {**spec["kernel"], **extra})
             components += _component(name, checked, edition)
