@@ -68,7 +68,7 @@ def test_torch_is_read_and_not_imported(tmp_path: Path) -> None:
         True,
     )
     assert torch.lib_dir is None
-    assert not torch.has_cuda_libraries
+    assert not torch.has_cuda_macros
     old = read_torch(make_torch(tmp_path / "old", "2.5.1", None, '"-D_GLIBCXX_USE_CXX11_ABI=0"'))
     assert (old.cuda, old.cxx11_abi) == (None, False)
     with pytest.raises(KernelgenError, match="not a torch package"):

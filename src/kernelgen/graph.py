@@ -11,7 +11,7 @@ import hashlib
 import io
 import re
 import shlex
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -356,10 +356,7 @@ class _Flags:
         return (f"--threads={threads}",) if threads > 1 else ()
 
     def _cuda_flags(self, own: tuple[str, ...]) -> tuple[str, ...]:
-        if self.cuda and self.cuda.release < (
-            12,
-            8,
-        ):  # older nvcc does not know it; kernel-builder drops it too
+        if self.cuda and self.cuda.release < (12, 8):  # which does not know it; kernel-builder drops it too
             return tuple(f for f in own if not f.startswith("-static-global-template-stub"))
         return own
 
@@ -606,13 +603,3 @@ def compile_commands(plans: Sequence[Plan], root: Path) -> list[dict[str, Any]]:
 
 def _from_root(flag: str) -> str:
     return flag.replace("../", ".kernelgen/", 1) if "../" in flag and not flag.startswith("-D") else flag
-
-
-def identity(plan_: Plan) -> dict[str, Any]:
-    """What beside the objects decides a variant's bytes."""
-    return {"variant": plan_.variant.name, "link": plan_.link, "archs": plan_.archs, "stem": plan_.stem}
-
-
-def with_settings(settings: Settings, **changes: Any) -> Settings:
-    """A copy of settings with some changed."""
-    return replace(settings, **changes)

@@ -54,11 +54,6 @@ class Torch:
         return release(self.version)
 
     @property
-    def has_cuda_libraries(self) -> bool:
-        """Whether libtorch_cuda and libc10_cuda can be linked as they are."""
-        return self.lib_dir is not None and (self.lib_dir / "libtorch_cuda.so").exists()
-
-    @property
     def has_cuda_macros(self) -> bool:
         """Whether the header that CMake generates for c10/cuda was shipped with this torch."""
         macros = Path("c10/cuda/impl/cuda_cmake_macros.h")
