@@ -62,10 +62,11 @@ def script(workflow: dict[str, Any], name: str) -> str:
 
 def execute(text: str, cwd: Path, environment: dict[str, str]) -> str:
     """Run a step's script as a runner would, with this environment's programs."""
+    variables = {**os.environ, **environment}
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text],
         cwd=cwd,
-        env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **environment},
+        env={**variables, "PATH": f"{variables['PATH']}:{BIN}"},
         capture_output=True,
         text=True,
         check=False,
@@ -221,7 +222,7 @@ def test_the_job_tests_the_commit(cpu_project: Path, tmp_path: Path) -> None:
         ["git", "rev-parse", "HEAD"], cwd=cpu_project, capture_output=True, text=True, check=True
     )
     environment = {
-        "PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}",
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "RUNNER_TEMP": str(tmp_path),
         "SOURCE": str(cpu_project),
         "COMMIT": commit.stdout.strip(),

@@ -212,7 +212,7 @@ def _refuse(shipped: release.Release, options: PublishOptions, judge: Judge | No
     report.advance(0, 1, "judging the release")
     problems = release.refusals(shipped)
     if not problems:
-        problems = list((judge or _check)(project))
+        problems = list(judge(project)) if judge else _check(project, report)
     report.advance(1, 1, "judging the release")
     if problems:
         first, *others = problems
@@ -223,8 +223,16 @@ def _refuse(shipped: release.Release, options: PublishOptions, judge: Judge | No
         )
 
 
-def _check(_project: Project) -> Sequence[str]:
-    return ()
+def _check(project: Project, report: Progress) -> list[str]:
+    """The errors that `kernelgen check` finds; kernels are loaded and called where torch is installed."""
+    from importlib.util import find_spec
+
+    from kernelgen import check
+
+    findings = check.check(
+        project.root, run=find_spec("torch") is not None, tell=lambda what: report.advance(0, None, what)
+    )
+    return [f"{f.code} {f.where or f.subject}: {f.message}" for f in findings if f.verdict == "error"]
 
 
 # --- The plan ----------------------------------------------------------------------------------------
