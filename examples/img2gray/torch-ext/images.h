@@ -6,6 +6,10 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/stable/c/shim.h>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include "../csrc/img2gray.h"
 
 namespace img2gray {
@@ -66,6 +70,23 @@ inline Layout layout_of(const at::Tensor& tensor) {
     layout.rows = 1;
   }
   return layout;
+}
+
+/// Asks for huge pages for a large tensor on the CPU that is about to be written for the first
+/// time. With small ones, the page faults can take longer than the kernel. (NumPy does this for its
+/// arrays, PyTorch for its tensors only if THP_MEM_ALLOC_ENABLE is set.)
+inline void prefer_huge_pages([[maybe_unused]] const at::Tensor& tensor) {
+#ifdef MADV_HUGEPAGE
+  constexpr uintptr_t kPage = 4096;
+  constexpr size_t kLarge = size_t{4} << 20;
+  if (tensor.nbytes() >= kLarge) {
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+    const uintptr_t aligned = (begin + kPage - 1) / kPage * kPage;
+    // A refusal does no harm, so the result does not matter.
+    (void)madvise(
+        reinterpret_cast<void*>(aligned), begin + tensor.nbytes() - aligned, MADV_HUGEPAGE);
+  }
+#endif
 }
 
 /// Calls `function(begin, end)` for ranges that cover `pixels`, on PyTorch's threads.

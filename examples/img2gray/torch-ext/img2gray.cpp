@@ -25,6 +25,7 @@ at::Tensor empty_gray(const at::Tensor& image) {
 
 at::Tensor img2gray::img2gray_cpu(const at::Tensor& image) {
   at::Tensor gray = empty_gray(image);
+  prefer_huge_pages(gray);
   const at::Tensor source = evenly_spaced(image);
   const Layout layout = layout_of(source);
   dispatch_dtype("img2gray: image", source, [&](auto zero) {

@@ -30,6 +30,7 @@ at::Tensor empty_image(const at::Tensor& grad) {
 
 at::Tensor img2gray::img2gray_backward_cpu(const at::Tensor& grad) {
   at::Tensor image_grad = empty_image(grad);
+  prefer_huge_pages(image_grad);
   const at::Tensor source = evenly_spaced(grad);
   const Layout layout = layout_of(source);
   dispatch_dtype("img2gray_backward: grad", source, [&](auto zero) {
