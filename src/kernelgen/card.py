@@ -195,7 +195,7 @@ def _check_front_matter(text: str, path: Path) -> None:
     """Refuse what the Hub would refuse, before anything is uploaded."""
     import yaml
 
-    match = re.match(r"---\n(.*?)\n?---\n", text, re.DOTALL)
+    match = re.match(r"---\n(.*?)^---$", text, re.DOTALL | re.MULTILINE)
     if match is None:
         return
     try:

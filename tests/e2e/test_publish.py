@@ -120,8 +120,8 @@ def test_the_kernels_command_works_against_it(hub: Hub, built: Project, tmp_path
     locked = json.loads((consumer / "kernels.lock").read_text())
     assert locked == [{"dependency": {"repo-id": "acme/my-kernel", "version": 1}, "lock": {"commit": head}}]
     kernels(hub, home, "download", ".", cwd=consumer)
-    # `load_kernel`, which never asks the Hub, fails here: huggingface_hub 2.4 calls a snapshot incomplete when
-    # files are missing that kernels 0.17.2 did not fetch, .gitattributes above all.
+    # `load_kernel`, which never asks the Hub, fails here: huggingface_hub 2.4 calls a snapshot incomplete
+    # when files are missing that kernels 0.17.2 did not fetch, .gitattributes above all.
     fetched = len(hub.requests)
     assert run(hub, home, "-c", CALL.format(get=GET_LOCKED), cwd=consumer).startswith("True ")
     assert [path for _, path in hub.requests[fetched:] if path.startswith("/lfs/")] == []
