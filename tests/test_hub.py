@@ -10,6 +10,7 @@ from hub.fixtures import TOKEN, hub
 from hub.project import INIT, KernelProject
 from hub.server import Account, Hub
 
+from kernelgen import clean, release
 from kernelgen import hub as publishing
 from kernelgen.errors import KernelgenError
 from kernelgen.hub import PublishOptions, PublishResult
@@ -156,6 +157,15 @@ def test_legacy_builds_on_main_do_not_leak_into_a_version(hub: Hub, kernel: Kern
     publish(project, PublishOptions())
     names = sorted(name for name in repository.files("v1") if name.startswith("build/"))
     assert names == [f"build/torch-cpu/{n}" for n in ("__init__.py", "_ops.py", "metadata.json", "table.bin")]
+
+
+def test_cleaning_for_a_release_keeps_what_is_published(kernel: KernelProject) -> None:
+    project = kernel.build("torch-cpu", "torch-cuda")
+    (kernel.root / "build/torch-cpu/__pycache__").mkdir()
+    (kernel.root / "build/torch-cpu/__pycache__/x.cpython-311.pyc").write_bytes(b"")
+    shipped = {path for name, path in release.collect(project).files.items() if name.startswith("build/")}
+    assert shipped == set(clean.release_files(project))
+    assert {path.suffix for path in shipped} == {".py", ".json", ".bin"}
 
 
 # --- The plan --------------------------------------------------------------------------------------
