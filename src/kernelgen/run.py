@@ -58,8 +58,6 @@ def run_benchmark(project: Project, arguments: Sequence[str] = (), *, python: Pa
 def _run(project: Project, command: Sequence[str]) -> int:
     with local_kernels(project) as value:
         environment = {**os.environ, "LOCAL_KERNELS": value, "HF_HUB_OFFLINE": "1"}
-        # The project's tests import the kernel as its users do, not from the source tree.
-        environment.pop("PYTHONPATH", None)
         return subprocess.run(command, cwd=project.root, env=environment, check=False).returncode
 
 

@@ -80,8 +80,7 @@ def _run_trial(python: Path | str, job: dict[str, Any], *, offline: bool = True)
     with tempfile.TemporaryDirectory(prefix="kernelgen-") as folder:
         given, answer = Path(folder) / "job.json", Path(folder) / "result.json"
         given.write_text(json.dumps(job), "utf-8")
-        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        env |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+        env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
         env |= {"HF_HUB_OFFLINE": "1"} if offline else {}
         program = Path(folder) / "trial.py"  # alone in a folder, so that nothing shadows a library
         program.write_bytes(Path(__file__).with_name("trial.py").read_bytes())
