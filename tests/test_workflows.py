@@ -198,8 +198,9 @@ def test_build_judge_and_publish_as_the_runner_does(hub: Hub, cpu_project: Path,
     assert f"build/{variant}/metadata.json" in hub.repository("acme/my-kernel").files("v1")
 
 
-FAKE_HF = """\
-#!/usr/bin/env python3
+FAKE_HF = (
+    f"#!{sys.executable}"
+    + """
 import os, subprocess, sys
 arguments = sys.argv[1:]
 assert arguments[:2] == ["jobs", "run"], arguments
@@ -209,6 +210,7 @@ environment = {**os.environ, **dict(p.split("=", 1) for p in pairs)}
 print(arguments[arguments.index("--flavor") + 1], arguments[-4])
 sys.exit(subprocess.run(arguments[-3:], env=environment).returncode)
 """
+)
 
 
 @pytest.mark.slow
