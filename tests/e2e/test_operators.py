@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hypothesis
 import pytest
+from drawn_schemas import schemas
 from operator_sample import ALSO_FULL, BOTH, CUDA, FULL
 
 from kernelgen import scaffold
-from kernelgen.schema import Type, parse
+from kernelgen.errors import KernelgenError
+from kernelgen.schema import Type, parse, symbol, validate
 from kernelgen.schema.grammar import BASES, RETURNED
 from kernelgen.toolchain import probe_cuda
 
@@ -63,6 +69,10 @@ for text in json.loads(sys.argv[3]):
     attempt(f"opcheck: {text}", lambda: tests.test_opcheck(kernel, device))
     count += 1
 print(json.dumps({"count": count, "failed": failed}))
+"""
+LOAD = """
+import kernels, pathlib
+print(*kernels.get_local_kernel(pathlib.Path("build")).__all__)
 """
 
 
@@ -140,6 +150,40 @@ def test_every_operator_works(project: Built) -> None:
 def test_compilers_are_silent(project: Built) -> None:
     assert "built" in project.said
     assert "warning" not in project.said
+
+
+def drawn(count: int, day: int) -> list[str]:
+    """Operators from the whole grammar that the stable ABI has, others every day."""
+    found: list[str] = []
+
+    @hypothesis.seed(day)
+    @hypothesis.settings(
+        max_examples=20 * count, phases=[hypothesis.Phase.generate], database=None, deadline=None
+    )
+    @hypothesis.given(schemas())
+    def draw(text: str) -> None:
+        schema = parse(re.sub(r"^op_\w+", "drawn", text))
+        with contextlib.suppress(KernelgenError):
+            validate([schema], kernel_name="drawn", backends=["cpu"], abi="stable")
+            found.append(schema.text)
+
+    draw()
+    # The longest have the most in them, and hypothesis begins with the simplest.
+    longest = sorted(set(found), key=len)[-count:]
+    return [text.replace("drawn", f"drawn_{index}", 1) for index, text in enumerate(longest)]
+
+
+@pytest.mark.slow
+def test_a_rotating_few_compile_and_load(tmp_path: Path) -> None:
+    texts = drawn(6, datetime.now(tz=timezone.utc).toordinal())
+    print("\n".join(texts))
+    project = made(tmp_path, texts, "--backend", "cpu", abi="stable", backends=["cpu"])
+    assert "warning" not in project.said
+    loaded = subprocess.run(
+        [sys.executable, "-c", LOAD], cwd=project.root, capture_output=True, text=True, check=False
+    )
+    assert loaded.returncode == 0, loaded.stderr
+    assert set(loaded.stdout.split()) >= {symbol(parse(text)) for text in texts}
 
 
 @pytest.fixture(scope="module")
