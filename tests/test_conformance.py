@@ -40,7 +40,7 @@ REASONS = {
     "an alias that is several, changes or is only read": r"The alias \(|An argument of a|Expected an al",
     "an alias of what is no Tensor, or of a list itself": r"Only a Tensor has|The alias stands behind",
     "nothing is returned and nothing is written to": r"The operator returns nothing",
-    "a return that reaches Python as another type": r"A \w+ (that is returned|is no return)",
+    "a return that torch.compile and opcheck do not know": r"A \w+ (that is returned|is no return)",
     "a list of lists, or a tuple": r"A list of lists|A tuple",
     "a Generator that cannot be None": r"PyTorch has no type in C\+\+ for Generator",
     "two arguments have one name or one alias": r"Two arguments are",

@@ -753,7 +753,7 @@ class _Reader:
             values.append(self._value(type_))
         # A length of 1 only says that one value may stand for a list, as PyTorch's own schemas use it.
         exact = type_.size is not None and (type_.size > 1 or type_.base == "bool")
-        if exact and values and len(values) != type_.size:
+        if exact and (values or type_.base == "bool") and len(values) != type_.size:
             self.fail(
                 place,
                 f"{type_} has {type_.size} values, and its default has {len(values)}",
