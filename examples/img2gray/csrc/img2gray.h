@@ -27,7 +27,9 @@ struct Layout {
   int64_t row_stride;
   int64_t column_stride;
 
-  int64_t pixels() const { return images * rows * columns; }
+  int64_t pixels() const {
+    return images * rows * columns;
+  }
 
   /// How many elements of memory one channel extends over, if there are pixels.
   int64_t span() const {
@@ -41,10 +43,18 @@ struct Layout {
 // Products and sums that are never fused into one operation. A fused one rounds once instead of
 // twice and not every processor has it, so only without it do all of them give the same bits.
 #ifdef __CUDA_ARCH__
-__device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
-__device__ __forceinline__ double product(double a, double b) { return __dmul_rn(a, b); }
-__device__ __forceinline__ float sum(float a, float b) { return __fadd_rn(a, b); }
-__device__ __forceinline__ double sum(double a, double b) { return __dadd_rn(a, b); }
+__device__ __forceinline__ float product(float a, float b) {
+  return __fmul_rn(a, b);
+}
+__device__ __forceinline__ double product(double a, double b) {
+  return __dmul_rn(a, b);
+}
+__device__ __forceinline__ float sum(float a, float b) {
+  return __fadd_rn(a, b);
+}
+__device__ __forceinline__ double sum(double a, double b) {
+  return __dadd_rn(a, b);
+}
 #else
 // The compiler is told so in img2gray.cpp.
 template <typename T>
@@ -89,18 +99,17 @@ IMG2GRAY_FUNCTION float lost(float a, float b, float total) {
 
 /// Float has no wider type to be computed in, so its five roundings could add up to two units in
 /// the last place. Most of each weight is therefore a power of two, 1/4 + 0.049, 1/2 + 0.087 and
-/// 1/8 - 0.011: those products are exact, what their sums lose is kept, and all that is rounded
-/// before the last addition is a small correction. Off by one unit at most, where no channel is
-/// negative.
+/// 1/8 - 0.011. Those products are exact, the largest sum of them is corrected by what it lost, and
+/// the other roundings before the last two concern small numbers. Off by one unit at most, where no
+/// channel is negative.
 IMG2GRAY_FUNCTION float luma(float red, float green, float blue) {
-  const float warm = sum(product(0.25f, red), product(0.5f, green));
-  const float all = sum(warm, product(0.125f, blue));
-  const float error =
-      sum(lost(product(0.25f, red), product(0.5f, green), warm),
-          lost(warm, product(0.125f, blue), all));
+  const float quarter = product(0.25f, red);
+  const float half = product(0.5f, green);
+  const float warm = sum(quarter, half);
   const float rest = sum(sum(product(0.049f, red), product(0.087f, green)), product(-0.011f, blue));
-  const float result = sum(all, sum(rest, error));
-  return result == result ? result : all;  // an infinity has no error, but a NaN
+  float correction = sum(rest, lost(quarter, half, warm));
+  correction = correction - correction == 0.0f ? correction : 0.0f;  // of infinities there is none
+  return sum(warm, sum(product(0.125f, blue), correction));
 }
 
 /// The weights in units of 2^-16, and rounding to nearest: what Pillow's convert("L") computes.

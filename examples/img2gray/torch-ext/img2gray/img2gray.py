@@ -14,9 +14,10 @@ def img2gray(image: torch.Tensor) -> torch.Tensor:
     """Convert RGB images to gray: their luma after ITU-R BT.601.
 
     uint8 images are computed in integers, `(19595 R + 38470 G + 7471 B + 32768) >> 16`, which are
-    the bits of Pillow's `convert("L")`. Floating-point images are computed as
-    `(0.299 R + 0.587 G) + 0.114 B` in float32 (float64 in float64) without fused operations, and
-    rounded once. Every device gives the same bits.
+    the bits of Pillow's `convert("L")`. Floating-point images are the sum 0.299 R + 0.587 G +
+    0.114 B: float16 and bfloat16 computed in float32, float64 in float64, and float32 with a
+    correction that keeps it within one unit in the last place where no channel is negative.
+    Nothing is fused, and every device gives the same bits.
 
     Args:
         image: `[..., 3, height, width]`, any strides, dtype float16, bfloat16, float32, float64
