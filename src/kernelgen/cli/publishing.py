@@ -93,5 +93,7 @@ def _show(plan: PublishPlan) -> None:
         out.print(f"  removes variant {name}", markup=False)
     if plan.tag and plan.creates_tag:
         out.print(f"  tags {plan.tag}", markup=False)
+    if plan.api and (plan.api.added or plan.api.removed):
+        out.print(plan.api.table, markup=False)
     for warning in plan.warnings:
         out.print(f"  warning: {warning}", markup=False)
