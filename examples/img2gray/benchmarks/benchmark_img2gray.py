@@ -19,7 +19,7 @@ class Img2GrayBenchmark(Benchmark):
 
     def reference(self) -> torch.Tensor:
         red, green, blue = self.image.to(torch.int32).split(1, dim=-3)
-        gray = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
+        gray: torch.Tensor = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
         return gray.to(torch.uint8)
 
     def setup_small(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
 import json
 import os
 import platform
@@ -60,57 +61,61 @@ Call = Callable[[torch.Tensor], Any]
 
 def eager(image: torch.Tensor) -> torch.Tensor:
     """Plain arithmetic on tensors, with img2gray's rounding."""
+    gray: torch.Tensor
     if image.dtype == torch.uint8:
         red, green, blue = image.to(torch.int32).split(1, dim=-3)
-        return ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).to(torch.uint8)
-    red, green, blue = image.split(1, dim=-3)
-    return 0.299 * red + 0.587 * green + 0.114 * blue
+        gray = ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).to(torch.uint8)
+    else:
+        red, green, blue = image.split(1, dim=-3)
+        gray = 0.299 * red + 0.587 * green + 0.114 * blue
+    return gray
+
+
+def function(module: str, name: str) -> Call:
+    """A function of a package that may not be installed."""
+    call: Call = getattr(importlib.import_module(module), name)
+    return call
 
 
 def kernel(image: torch.Tensor) -> Call:
     """This kernel."""
     import kernels
 
-    return kernels.get_kernel(REPO_ID, version=1).img2gray
+    call: Call = kernels.get_kernel(REPO_ID, version=1).img2gray
+    return call
 
 
 def compiled(image: torch.Tensor) -> Call:
     """`eager` under torch.compile, for this shape alone."""
     torch.compiler.reset()
-    return torch.compile(eager, fullgraph=True, dynamic=False)
+    call: Call = torch.compile(eager, fullgraph=True, dynamic=False)
+    return call
 
 
 def torchvision_v1(image: torch.Tensor) -> Call:
     """The functional of torchvision's first API."""
-    from torchvision.transforms import functional
-
-    return functional.rgb_to_grayscale
+    return function("torchvision.transforms.functional", "rgb_to_grayscale")
 
 
 def torchvision_v2(image: torch.Tensor) -> Call:
     """The functional of torchvision's second API."""
-    from torchvision.transforms.v2 import functional
-
-    return functional.rgb_to_grayscale
+    return function("torchvision.transforms.v2.functional", "rgb_to_grayscale")
 
 
 def kornia(image: torch.Tensor) -> Call:
     """Kornia, for floats only."""
-    from kornia.color import rgb_to_grayscale
-
     if image.dtype == torch.uint8:
-        raise NotImplementedError("uint8")
-    return rgb_to_grayscale
+        raise NotImplementedError("floats")
+    return function("kornia.color", "rgb_to_grayscale")
 
 
 def opencv(image: torch.Tensor) -> Call:
     """OpenCV, on the CPU: channels-last single images, uint8 or float32."""
-    import cv2
-
     if image.device.type != "cpu" or image.dim() != 4 or image.shape[0] != 1:
         raise NotImplementedError("single images on the CPU")
     if image.stride(1) != 1 or image.dtype not in (torch.uint8, torch.float32):
         raise NotImplementedError("channels-last, uint8 or float32")
+    cv2 = importlib.import_module("cv2")
     cv2.setNumThreads(torch.get_num_threads())
     return lambda image: cv2.cvtColor(image[0].permute(1, 2, 0).numpy(), cv2.COLOR_RGB2GRAY)
 
@@ -172,14 +177,14 @@ def device_seconds(call: Call, inputs: list[torch.Tensor], graph: bool = True) -
         with torch.cuda.graph(captured):
             run()
         run = captured.replay
-    times = []
+    times: list[float] = []
     for _ in range(9):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         run()
         end.record()
         torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) / 1e3 / (rounds * len(inputs)))
+        times.append(float(begin.elapsed_time(end)) / 1e3 / (rounds * len(inputs)))
     return statistics.median(times[2:])
 
 
@@ -331,7 +336,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     figure, axes = pyplot.subplots(
         2, len(dtypes), figsize=(4.2 * len(dtypes), 7.5), sharey=True, squeeze=False
     )
-    colours = dict(zip(CONTENDERS, matplotlib.colormaps["tab10"].colors))
+    colours = dict(zip(CONTENDERS, (f"C{i}" for i in range(len(CONTENDERS)))))
     for axis, layout in zip(axes, LAYOUTS):
         for panel, dtype in zip(axis, dtypes):
             panel.axhline(result["copy_gigabytes_per_second"], color="black", linestyle="--")
@@ -354,7 +359,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
             panel.grid(alpha=0.3)
             panel.set_ylim(bottom=0)
         axis[0].set_ylabel("GB/s (image read + gray written)")
-    handles = {}
+    handles: dict[str, Any] = {}
     for panel in axes.flat:
         handles |= dict(zip(*reversed(panel.get_legend_handles_labels())))
     names = [name for name in CONTENDERS if name in handles]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from types import ModuleType
-from typing import Callable
+from typing import Any, Callable
 
 import pytest
 import torch
@@ -31,12 +31,13 @@ INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def reference(image: torch.Tensor) -> torch.Tensor:
     """The definition: integers for uint8, else the float64 sum, rounded once."""
-    red, green, blue = image.to(torch.int32 if image.dtype == torch.uint8 else torch.float64).split(
-        1, -3
-    )
     if image.dtype == torch.uint8:
-        return ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).to(torch.uint8)
-    return (0.299 * red + 0.587 * green + 0.114 * blue).to(image.dtype)
+        red, green, blue = image.to(torch.int32).split(1, -3)
+        luma: torch.Tensor = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
+    else:
+        red, green, blue = image.to(torch.float64).split(1, -3)
+        luma = 0.299 * red + 0.587 * green + 0.114 * blue
+    return luma.to(image.dtype)
 
 
 def make_image(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
@@ -311,8 +312,9 @@ def test_modes(kernel: ModuleType, device: str) -> None:
         check(kernel.img2gray(image), image)
     with torch.autocast(device):
         check(kernel.img2gray(image), image)
-    assert torch.equal(torch.vmap(kernel.img2gray)(image), kernel.img2gray(image))
-    batch_last = torch.vmap(kernel.img2gray, in_dims=3)(image.movedim(0, 3))
+    vmap: Any = torch.vmap
+    assert torch.equal(vmap(kernel.img2gray)(image), kernel.img2gray(image))
+    batch_last = vmap(kernel.img2gray, in_dims=3)(image.movedim(0, 3))
     assert torch.equal(batch_last, kernel.img2gray(image))
 
 
@@ -323,9 +325,10 @@ def test_gradient(kernel: ModuleType, device: str, channels_last: bool) -> None:
     image.requires_grad_()
     assert torch.autograd.gradcheck(kernel.img2gray, image)
     assert torch.autograd.gradgradcheck(kernel.img2gray, image)
-    kernel.img2gray(image).sum().backward()  # with a gradient whose strides are zero
+    # With a gradient whose strides are zero.
+    (gradient,) = torch.autograd.grad(kernel.img2gray(image).sum(), image)
     weights = torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64, device=device)
-    assert_close(image.grad, weights.view(3, 1, 1).expand(2, 3, 4, 5), rtol=0, atol=0)
+    assert_close(gradient, weights.view(3, 1, 1).expand(2, 3, 4, 5), rtol=0, atol=0)
 
 
 def test_side_stream(kernel: ModuleType) -> None:

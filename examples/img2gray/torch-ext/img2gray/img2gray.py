@@ -54,7 +54,7 @@ def _backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
 torch.library.register_autograd(add_op_namespace_prefix("img2gray"), _backward)
 
 
-def _vmap(info: Any, in_dims: tuple[int | None], image: torch.Tensor) -> tuple[torch.Tensor, int]:
+def _vmap(info: Any, in_dims: tuple[int], image: torch.Tensor) -> tuple[torch.Tensor, int]:
     return img2gray(image.movedim(in_dims[0], 0)), 0
 
 

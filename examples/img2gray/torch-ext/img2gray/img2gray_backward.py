@@ -49,7 +49,7 @@ def _backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
 torch.library.register_autograd(add_op_namespace_prefix("img2gray_backward"), _backward)
 
 
-def _vmap(info: Any, in_dims: tuple[int | None], grad: torch.Tensor) -> tuple[torch.Tensor, int]:
+def _vmap(info: Any, in_dims: tuple[int], grad: torch.Tensor) -> tuple[torch.Tensor, int]:
     return img2gray_backward(grad.movedim(in_dims[0], 0)), 0
 
 
