@@ -298,7 +298,7 @@ def test_opcheck(kernel: ModuleType, device: str, dtype: torch.dtype) -> None:
 
 def test_compile(kernel: ModuleType, device: str) -> None:
     torch.compiler.reset()
-    compiled = torch.compile(kernel.img2gray, fullgraph=True, dynamic=True)
+    compiled: Any = torch.compile(kernel.img2gray, fullgraph=True, dynamic=True)
     image = make_image((2, 3, 8, 5), torch.float32, device)
     check(compiled(image), image)
     with torch.compiler.set_stance("fail_on_recompile"):
