@@ -83,8 +83,7 @@ def _check_kernel(kernel_name: str, backends: Sequence[str], abi: str) -> None:
 def _names(schema: Schema, autograd: bool) -> list[tuple[str, str]]:
     found = [(symbol(schema), schema.qualified_name)]
     if autograd and has_backward(schema):
-        backward = f"{schema.name}_backward" + (f"_{schema.overload}" if schema.overload else "")
-        found.append((backward, f"the backward operator of {schema.qualified_name}"))
+        found.append((symbol(backward(schema)), f"the backward operator of {schema.qualified_name}"))
     return found
 
 
