@@ -1,8 +1,8 @@
 #pragma once
 
-// Enough of CUDA to run img2gray's kernels on the host, one thread after another, so that the
-// address sanitizer sees their every access. test_img2gray.py puts this in the place of the real
-// header.
+// Enough of CUDA to run img2gray's kernels on the host, one thread after
+// another, so that the address sanitizer sees their every access.
+// test_img2gray.py puts this in the place of the real header.
 
 #include <cstdint>
 #include <cstring>
@@ -14,12 +14,10 @@
 #define __launch_bounds__(threads)
 
 using cudaError_t = int;
-using cudaStream_t = void*;
+using cudaStream_t = void *;
 constexpr cudaError_t cudaSuccess = 0;
 constexpr cudaError_t cudaErrorInvalidConfiguration = 9;
-inline cudaError_t cudaGetLastError() {
-  return cudaSuccess;
-}
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 struct dim3 {
   unsigned x, y, z;
@@ -28,7 +26,8 @@ struct dim3 {
 inline dim3 gridDim, blockDim, blockIdx, threadIdx;
 
 template <typename Kernel, typename... Arguments>
-void launch_on_host(Kernel kernel, dim3 blocks, dim3 threads, Arguments... arguments) {
+void launch_on_host(Kernel kernel, dim3 blocks, dim3 threads,
+                    Arguments... arguments) {
   gridDim = blocks;
   blockDim = threads;
   for (unsigned z = 0; z < blocks.z; ++z) {
@@ -49,12 +48,8 @@ void launch_on_host(Kernel kernel, dim3 blocks, dim3 threads, Arguments... argum
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
-inline uint4 __ldg(const uint4* from) {
-  return *from;
-}
-inline void __stcs(uint4* to, uint4 value) {
-  *to = value;
-}
+inline uint4 __ldg(const uint4 *from) { return *from; }
+inline void __stcs(uint4 *to, uint4 value) { *to = value; }
 
 inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, unsigned shift) {
   return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> (shift & 31));
@@ -68,13 +63,15 @@ inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
   uint32_t result = 0;
   for (unsigned i = 0; i < 4; ++i) {
     const unsigned from = selector >> 4 * i & 7;
-    result |= (from < 4 ? byte_of(low, from) : byte_of(high, from - 4)) << 8 * i;
+    result |= (from < 4 ? byte_of(low, from) : byte_of(high, from - 4))
+              << 8 * i;
   }
   return result;
 }
 
 inline uint32_t __dp2a_lo(uint32_t pair, uint32_t bytes, uint32_t sum) {
-  return sum + (pair & 0xffff) * byte_of(bytes, 0) + (pair >> 16) * byte_of(bytes, 1);
+  return sum + (pair & 0xffff) * byte_of(bytes, 0) +
+         (pair >> 16) * byte_of(bytes, 1);
 }
 inline uint32_t __dp2a_hi(uint32_t pair, uint32_t bytes, uint32_t sum) {
   return __dp2a_lo(pair, bytes >> 16, sum);

@@ -8,8 +8,9 @@
 #include "img2gray.h"
 #include "scalar.h"
 
-/// Makes GCC 12 and later compile a function once for each of these levels of x86-64. The loader then picks the
-/// best that the processor has. Elsewhere there is one version, for the compiler's target.
+/// Makes GCC 12 and later compile a function once for each of these levels of x86-64. The loader
+/// then picks the best that the processor has. Elsewhere there is one version, for the compiler's
+/// target.
 #if defined(__x86_64__) && !defined(__clang__) && __GNUC__ >= 12
 #define FOR_EVERY_LEVEL \
   __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))

@@ -116,7 +116,9 @@ constexpr unsigned kThreads = 256;
 
 // A grid has a thread for every unit (a pixel, or a chunk of them) of every row of every image, and
 // a thread finds its own without a division.
-__device__ __forceinline__ unsigned image_of_thread() { return blockIdx.z; }
+__device__ __forceinline__ unsigned image_of_thread() {
+  return blockIdx.z;
+}
 __device__ __forceinline__ unsigned row_of_thread() {
   return blockIdx.y * blockDim.y + threadIdx.y;
 }
