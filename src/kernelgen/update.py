@@ -12,6 +12,7 @@ import contextlib
 import difflib
 import os
 import re
+import shutil
 import tempfile
 import warnings
 from dataclasses import dataclass, field, replace
@@ -201,9 +202,10 @@ def conflict_marks(project: Path) -> tuple[str, ...]:
 
     Returns:
         `path:line` for each mark in a tracked file, and the path alone for files that are unmerged in the
-        index or have a `.rej` file of a failed patch beside them. Empty for a project outside git.
+        index or have a `.rej` file of a failed patch beside them. Empty for a project outside git, and
+        without git.
     """
-    tree = journal.find(project)
+    tree = journal.find(project) if shutil.which("git") else None
     if tree is None:
         return ()
     if journal.is_half_done(tree):
