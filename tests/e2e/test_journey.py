@@ -71,7 +71,9 @@ def test_building_leaves_the_source_tree_clean(project: Path) -> None:
 def test_example_and_benchmark_run_as_generated(project: Path) -> None:
     environment = {**os.environ, "LOCAL_KERNELS": "acme/my-kernel=build"}
     subprocess.run([sys.executable, "example.py"], cwd=project, env=environment, check=True)
-    kernelgen("bench", "--iterations", "2", "--warmup", "1", "--output", "result.json", cwd=project)
+    kernelgen(
+        "bench", "--arch", "9.0", "--iterations", "2", "--warmup", "1", "--output", "result.json", cwd=project
+    )
     results = json.loads((project / "result.json").read_text())["results"]
     (project / "result.json").unlink()
     assert {result["verified"] for result in results} == {True}
