@@ -180,6 +180,19 @@ def test_a_folder_that_the_repository_around_it_ignores_gets_its_own(tmp_path: P
     assert git("rev-parse", "--show-toplevel", cwd=made.path) == str(made.path)
 
 
+@pytest.mark.parametrize("text", ["{{ nothing.here }}", "{% if %}", "{{ 'a'[3] }}"])
+def test_a_template_that_fails_is_an_error_and_writes_nothing(tmp_path: Path, text: str) -> None:
+    source = tmp_path / "template"
+    source.mkdir()
+    (source / "copier.yml").write_text(
+        "kernel_name: {type: str}\n_envops: {undefined: jinja2.StrictUndefined}\n"
+    )
+    (source / "file.txt.jinja").write_text(text)
+    with pytest.raises(KernelgenError, match="the template cannot be rendered"):
+        scaffold.new(tmp_path / "my-kernel", {}, template_source=str(source))
+    assert [path.name for path in tmp_path.iterdir()] == ["template"]
+
+
 def test_bare_copier_writes_the_same(tmp_path: Path) -> None:
     import copier
 

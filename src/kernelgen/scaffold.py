@@ -197,7 +197,7 @@ def render(
     """
     import copier
     import jinja2
-    from copier.errors import CopierAnswersInterrupt
+    from copier.errors import CopierAnswersInterrupt, CopierError
 
     try:
         copier.run_copy(
@@ -213,7 +213,7 @@ def render(
     except (ValueError, TypeError) as error:
         # Copier raises these, and no class of its own, for an answer that is refused.
         raise KernelgenError(str(error).strip(), way_out="change that answer") from None
-    except (copier.CopierError, jinja2.TemplateError, OSError) as error:
+    except (CopierError, jinja2.TemplateError, OSError) as error:
         raise KernelgenError(
             f"the template cannot be rendered: {error}",
             where=source.path_or_url,
