@@ -25,7 +25,7 @@ OPERATORS = {
         "size_of(Tensor? x) -> int",
         "first_given.of(Tensor?[] ys, float f=0.5) -> (Tensor, float)",
         'with_text.first(Tensor x, Tensor y, *, str mode="a \\"b\\"") -> Tensor',
-        "a_name_that_is_long_enough_to_wrap(Tensor first_argument, Tensor second_argument, float epsilon=1e-5)"
+        "a_name_that_is_long_enough_to_wrap(Tensor first_argument, Tensor second_argument, float eps=1e-5)"
         " -> (Tensor, Tensor)",
         "three_outputs_of_a_long_name_that_wraps(Tensor x) -> (Tensor, Tensor, Tensor)",
         "f10(Tensor x) -> Tensor",

@@ -311,7 +311,7 @@ def test_the_readers_of_schemas_agree(repository: Path, tmp_path: Path) -> None:
 
     ops = [
         "f(Tensor x, Tensor(a!) y, Tensor? b=None, Tensor(c!)? d=None) -> Tensor",
-        'g.out(Tensor[] xs, Tensor?[] ys, int[2] k=[1, 2], int[]? z=None, *, str m="a,b(]") -> (Tensor, Tensor[])',
+        'g.out(Tensor[] xs, Tensor?[] ys, int[2] k=[1, 2], int[]? z=None, *, str m="a,b(]") -> (Tensor, int)',
         "h(Tensor x, Scalar s=1, float f=-1e-05, bool b=True, SymInt n=3, ScalarType t=6) -> Tensor",
     ]
     (tmp_path / "t" / "template").mkdir(parents=True)

@@ -30,6 +30,9 @@ def main() -> None:
     except KernelgenError as error:
         console.show_error(error)
         sys.exit(1)
+    except OSError as error:  # a full disk, a folder that may not be written to
+        console.show_error(KernelgenError(error.strerror or str(error), where=error.filename))
+        sys.exit(1)
 
 
 def _version(value: bool) -> None:

@@ -89,7 +89,10 @@ def test(
 ) -> None:
     """Build if anything changed, then run the project's tests through the kernels loader, offline.
 
-    What kernelgen does not know goes on to pytest: kernelgen test -k compile -x
+    What kernelgen does not know goes on to pytest.
+
+    \b
+    kernelgen test -k compile -x
     """
     from kernelgen import run
     from kernelgen.build import BuildOptions
@@ -106,7 +109,11 @@ def bench(
     python: Python = None,
     arch: Arch = None,
 ) -> None:
-    """Build if anything changed, then run the project's benchmark; other arguments go on to it."""
+    """Build if anything changed, then run the project's benchmark; other arguments go on to it.
+
+    \b
+    kernelgen bench --iterations 50
+    """
     from kernelgen import run
     from kernelgen.build import BuildOptions
 
@@ -124,7 +131,12 @@ def check(
     every: Annotated[bool, typer.Option("--all", help="Show what passed too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Judge declaration, sources, builds and how they run; exit 1 on an error."""
+    """Judge declaration, sources, builds and how they run; exit 1 on an error.
+
+    \b
+    kernelgen check
+    kernelgen check --no-run --json
+    """
     from kernelgen import check as checks
     from kernelgen import finding
 
@@ -149,7 +161,12 @@ def check(
 
 @app.command()
 def variants(project: Folder = Path(), python: Python = None, as_json: AsJson = False) -> None:
-    """Show which variants the project has, should have, and could build here, and why not."""
+    """Show which variants the project has, should have, and could build here, and why not.
+
+    \b
+    kernelgen variants
+    kernelgen variants --json
+    """
     from kernelgen import matrix
 
     rows = matrix.rows(load_project(project), python=python)
@@ -168,7 +185,11 @@ def _yes(value: bool) -> str:
 
 @app.command()
 def doctor(project: Folder = Path(), python: Python = None, as_json: AsJson = False) -> None:
-    """Show what this machine has and lacks, each lack with the command that mends it."""
+    """Show what this machine has and lacks, each lack with the command that mends it.
+
+    \b
+    kernelgen doctor
+    """
     from kernelgen import doctor as doctors
 
     root = project if (project / "build.toml").is_file() else None
@@ -192,7 +213,13 @@ def clean(
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Remove what is not source."""
+    """Remove what is not source.
+
+    \b
+    kernelgen clean --dry-run
+    kernelgen clean --release
+    kernelgen clean --cache
+    """
     from kernelgen import clean as cleaning
 
     done = cleaning.clean(project.resolve(), release=release, cache=cache, dry_run=dry_run)

@@ -100,7 +100,11 @@ def op_add(
     project: Root = Path(),
     dry_run: DryRun = False,
 ) -> None:
-    """Declare operators and merge what follows from them; nothing of yours is touched."""
+    """Declare operators and merge what follows from them; nothing of yours is touched.
+
+    \b
+    kernelgen op add "other(Tensor x, float eps=1e-6) -> Tensor"
+    """
     from kernelgen import scaffold
 
     _report(scaffold.add_operators(project, schemas, dry_run=dry_run), dry_run=dry_run)
@@ -111,7 +115,11 @@ def op_list(
     project: Root = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Print the declared operators."""
+    """Print the declared operators.
+
+    \b
+    kernelgen op list --json
+    """
     from kernelgen import update
 
     ops = update.read_answers(project).get("ops", [])
@@ -125,7 +133,11 @@ def op_remove(
     drop: Annotated[bool, typer.Option("--drop", help="Let files that you edited go too.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Take operators out of the declaration, with the files that are theirs."""
+    """Take operators out of the declaration, with the files that are theirs.
+
+    \b
+    kernelgen op remove other --dry-run
+    """
     from kernelgen import scaffold
 
     _report(scaffold.remove_operators(project, names, drop=drop, dry_run=dry_run), dry_run=dry_run)
@@ -178,7 +190,11 @@ def rename(
     project: Root = Path(),
     dry_run: DryRun = False,
 ) -> None:
-    """Give the project another kernel name: files move, edits come along."""
+    """Give the project another kernel name: files move, edits come along.
+
+    \b
+    kernelgen rename better-name
+    """
     from kernelgen import update as updates
 
     _report(updates.rename(project, name, dry_run=dry_run), dry_run=dry_run)
@@ -235,7 +251,12 @@ def migrate(
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Bring an old kernel-builder project to today's format: build.toml, flake, sources; comments stay."""
+    """Bring an old kernel-builder project to today's format: build.toml, flake, sources; comments stay.
+
+    \b
+    kernelgen migrate --dry-run
+    kernelgen migrate --license MIT
+    """
     from kernelgen import migrate as migration
 
     done = migration.migrate(project, license_id=license_id, dry_run=dry_run)
