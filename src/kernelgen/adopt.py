@@ -89,7 +89,7 @@ def examine(project: Path, data: Mapping[str, Any] | None = None) -> Examination
     Raises:
         KernelgenError: the project can't be adopted, with the reason.
     """
-    tree = _worktree(project)
+    tree = update.worktree(project, "adopting")
     if (project / update.ANSWERS).exists():
         raise KernelgenError(
             "the project has an answers file already", way_out="`kernelgen update` works here"
@@ -140,7 +140,7 @@ def adopt(
         KernelgenError: nothing was changed: something has to be answered first, or the project can't be
             adopted.
     """
-    tree = _worktree(project)
+    tree = update.worktree(project, "adopting")
     with journal.locked(tree):
         update.refuse_unready(tree)
         examination = examine(project, data)
@@ -167,17 +167,6 @@ def adopt(
         changes = [Change(path, result.files[path], stages.get(path)) for path in changed]
         journal.apply(tree, changes, {"adopted": adoption.version})
         return adoption
-
-
-def _worktree(project: Path) -> journal.Worktree:
-    tree = journal.find(project)
-    if tree is None or not tree.head():
-        raise KernelgenError(
-            "adopting needs the project in git, with a commit",
-            where=str(project),
-            way_out="git init && git add -A && git commit -m 'Start'",
-        )
-    return tree
 
 
 def _flag(name: str) -> str:

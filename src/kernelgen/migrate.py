@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from kernelgen import journal
+from kernelgen import journal, update
 from kernelgen.errors import KernelgenError
 from kernelgen.journal import Change, File
 
@@ -85,25 +85,9 @@ def migrate(project: Path, *, license_id: str | None = None, dry_run: bool = Fal
         KernelgenError: nothing was changed: the project is dirty, build.toml can't be read, or the licence is
             needed.
     """
-    tree = journal.find(project)
-    if tree is None:
-        raise KernelgenError(
-            "a migration needs the project in git, so that it can be looked at and undone",
-            where=str(project),
-            way_out="git init && git add -A && git commit -m 'Start'",
-        )
+    tree = update.worktree(project, "a migration")
     with journal.locked(tree):
-        if not tree.head():
-            raise KernelgenError(
-                "the project has no commit yet", way_out="git add -A && git commit -m 'Start'"
-            )
-        if dirty := journal.dirty_paths(tree):
-            raise KernelgenError(
-                "the project has changes that are not committed",
-                where=str(project),
-                detail="\n".join(dirty[:20]),
-                way_out="commit them, then migrate",
-            )
+        update.refuse_unready(tree)
         before = journal.read_commit(tree, "HEAD")
         migration = plan({path: file.data for path, file in before.items()}, license_id=license_id)
         if migration.files and not dry_run:

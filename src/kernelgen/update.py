@@ -146,7 +146,7 @@ def update(
             f"{IDENTITY} can't change in an update: files and namespaces are named after it",
             way_out=f"run `kernelgen rename {data[IDENTITY]}`, which takes your edits along",
         )
-    tree = _worktree(project)
+    tree = worktree(project)
     with journal.locked(tree):
         refuse_unready(tree)
         plan = _Planner(tree, read_answers(project), to_version, source).plan(data, drop=drop)
@@ -169,7 +169,7 @@ def rename(project: Path, name: str, *, dry_run: bool = False) -> Report:
     Raises:
         KernelgenError: as for `update`, or the name is not one.
     """
-    tree = _worktree(project)
+    tree = worktree(project)
     with journal.locked(tree):
         refuse_unready(tree)
         answers = read_answers(project)
@@ -186,7 +186,7 @@ def abort(project: Path) -> list[str]:
     Raises:
         KernelgenError: no update since the last commit.
     """
-    tree = _worktree(project)
+    tree = worktree(project)
     with journal.locked(tree):
         if journal.last_note(tree) is None:
             raise KernelgenError(
@@ -441,25 +441,30 @@ class _Earlier:
         return self._trees[tag]
 
 
-def _worktree(project: Path) -> Worktree:
+def worktree(project: Path, what: str = "an update") -> Worktree:
+    """The git working tree of a project, which `what` merges with and can be undone by.
+
+    Raises:
+        KernelgenError: the project is not in git, or has no commit.
+    """
     tree = journal.find(project)
     if tree is None:
         raise KernelgenError(
-            "an update needs the project in git, to merge with what you have and to be undone",
+            f"{what} needs the project in git, to merge with what you have and to be undone",
             where=str(project),
             way_out="git init && git add -A && git commit -m 'Start'",
+        )
+    if not tree.head():
+        raise KernelgenError(
+            "the project has no commit yet",
+            where=str(project),
+            way_out="git add -A && git commit -m 'Start'",
         )
     return tree
 
 
 def refuse_unready(tree: Worktree) -> None:
     """Only a committed state can be merged and come back."""
-    if not tree.head():
-        raise KernelgenError(
-            "the project has no commit yet",
-            where=str(tree.project),
-            way_out="git add -A && git commit -m 'Start'",
-        )
     refuse_conflict_marks(tree.project)
     _refuse_dirty(tree)
 
