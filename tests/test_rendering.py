@@ -28,6 +28,7 @@ OPERATORS = {
         "a_name_that_is_long_enough_to_wrap(Tensor first_argument, Tensor second_argument, float eps=1e-5)"
         " -> (Tensor, Tensor)",
         "three_outputs_of_a_long_name_that_wraps(Tensor x) -> (Tensor, Tensor, Tensor)",
+        "six(Tensor x) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
         "f10(Tensor x) -> Tensor",
         "f2(Tensor x) -> Tensor",
         "locals_of_ours(Tensor count, Tensor i, Tensor zero, Tensor guard, Tensor stream) -> Tensor",
