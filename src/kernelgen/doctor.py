@@ -453,7 +453,10 @@ try:
     from importlib.metadata import version
     out["kernels"] = version("kernels")
     from pathlib import Path
-    from kernels.variants import get_variants_local, parse_variant, resolve_variants
+    try:
+        from kernels._internals.variants import get_variants_local, parse_variant, resolve_variants
+    except ModuleNotFoundError:  # before kernels 0.19
+        from kernels.variants import get_variants_local, parse_variant, resolve_variants
     accepted, trace = resolve_variants([parse_variant(sys.argv[1])], None)
     out["accepted"] = bool(accepted)
     out["reason"] = "; ".join(str(getattr(d, "reason", "")) for d in trace)

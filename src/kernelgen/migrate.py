@@ -615,7 +615,7 @@ def _after_imports(text: str) -> int:
 
 def _rename_key(table: Any, old: str, new: str, value: Any = None) -> None:
     """Give a key another name, or value, in its place and with its comment."""
-    # tomlkit keeps the position only through this method of its container.
+    # tomlkit keeps the position only through these methods of its containers, here and below.
     table.value._replace(old, new, table[old] if value is None else value)
 
 
@@ -625,4 +625,9 @@ def _insert_first(table: Any, key: str, value: Any) -> None:
 
 def _insert_after(table: Any, after: str, key: str, value: Any) -> None:
     """Add a key below another one."""
-    table.value._insert_after(after, key, value)
+    keys = [None if found is None else found.key for found, _ in table.value.body]
+    index = keys.index(after) + 1
+    if index < len(keys):
+        table.value._insert_at(index, key, value)
+    else:
+        table.append(key, value)

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 
     from kernelgen.project import Project
 
-# The `kernels` command of an interpreter, wherever its scripts are.
-KERNELS = "import sys; from kernels.cli import main; sys.argv[0] = 'kernels'; main()"
+# The `kernels` command of an interpreter, wherever its scripts and its module are.
+KERNELS = """
+import sys
+from importlib.metadata import distribution
+command = next(entry for entry in distribution("kernels").entry_points if entry.name == "kernels")
+sys.argv[0] = "kernels"
+command.load()()
+"""
 
 
 def run_tests(project: Project, arguments: Sequence[str] = (), *, python: Path | None = None) -> int:

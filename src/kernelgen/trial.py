@@ -32,7 +32,10 @@ _DTYPES = ("float32", "uint8", "int64")
 
 def survey(job: Result) -> Result:
     """Which variants of a folder the loader takes here, and why not the others."""
-    variants_of = importlib.import_module("kernels.variants")
+    try:
+        variants_of = importlib.import_module("kernels._internals.variants")
+    except ModuleNotFoundError:  # before kernels 0.19
+        variants_of = importlib.import_module("kernels.variants")
 
     variants = variants_of.get_variants_local(Path(job["build"]))
     accepted: dict[str, str | None] = {}

@@ -16,6 +16,7 @@ from hub.fixtures import TOKEN, hub
 from hub.project import INIT, KernelProject
 
 from kernelgen.hub import PublishOptions, publish
+from kernelgen.run import KERNELS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +61,7 @@ def no_check(_project: Project) -> tuple[str, ...]:
 
 def kernels(hub: Hub, home: Path, *arguments: str, cwd: Path | None = None, status: int = 0) -> str:
     """Run the `kernels` command."""
-    return run(hub, home, "-c", "from kernels.cli import main; main()", *arguments, cwd=cwd, status=status)
+    return run(hub, home, "-c", KERNELS, *arguments, cwd=cwd, status=status)
 
 
 @pytest.fixture(scope="module")
