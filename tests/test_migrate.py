@@ -259,6 +259,28 @@ def test_universal_becomes_noarch() -> None:
     )
 
 
+def test_edition_6_stays() -> None:
+    text = """\
+[general]
+name = "six-op"
+version = 1
+edition = 6
+license = "MIT"
+backends = ["cpu"]
+
+[torch]
+src = ["torch-ext/torch_binding.cpp"]
+
+[kernel.six]
+language = "cpp-cpu"
+depends = ["torch"]
+src = ["six.cpp"]
+"""
+    assert migrate.migrate_build(text) == (text, [], [])
+    with pytest.raises(KernelgenError, match="does not accept"):
+        migrate.migrate_build(text.replace("cpp-cpu", "cpp-npu"))
+
+
 def test_refusals() -> None:
     with pytest.raises(KernelgenError, match="no licence") as caught:
         migrate.migrate_build(EDITION_3)
@@ -266,7 +288,7 @@ def test_refusals() -> None:
     for text, message in [
         ("a = [", "not TOML"),
         ("[torch]\n", "no \\[general\\] name"),
-        ('[general]\nname = "x"\nedition = 6\n', "edition 6"),
+        ('[general]\nname = "x"\nedition = 7\n', "edition 7"),
         (EDITION_4.replace('depends = ["torch"]', 'depends = ["nothing"]'), "does not accept"),
     ]:
         with pytest.raises(KernelgenError, match=message):

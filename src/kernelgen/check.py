@@ -102,19 +102,17 @@ def _configuration(root: Path, project: Project | None, problems: list[Problem])
 
 
 def _peer_reading(root: Path, project: Project | None) -> Iterator[Finding]:
-    """What kernel-builder's own parser says; it prints about edition 4 and refuses what is older."""
-    newest = data("build_toml.toml")["newest"]
-    if project is not None and project.edition != newest:
-        grave: Verdict = "note" if project.edition == newest - 1 else "warn"
+    """What kernel-builder's own parser says; it refuses what is older than edition 4."""
+    written = data("build_toml.toml")["written"]
+    if project is not None and project.edition < written:
+        grave: Verdict = "note" if project.edition == written - 1 else "warn"
         does = "converts it in memory" if grave == "note" else "refuses it"
         message = f"edition {project.edition} is old: kernel-builder {does}"
         yield Finding("KG102", RULES["KG102"], grave, message, "kernelgen update", "build.toml")
-        return
-    try:
-        package.kernels_rust().Build.open(root)
-    except ValueError as error:
-        said = str(error).strip().splitlines()
-        yield Finding("KG102", RULES["KG102"], "error", f"refused: {said[0]}", None, "build.toml")
+    elif said := package.refused_by_builder(root):
+        yield Finding(
+            "KG102", RULES["KG102"], "error", f"refused: {said.splitlines()[0]}", None, "build.toml"
+        )
     else:
         yield passed("KG102", "kernel-builder's parser takes it")
 

@@ -364,8 +364,9 @@ def _dependency_table() -> dict[str, tuple[str, ...]]:
     found = importlib.util.find_spec("kernels")
     if found is None or found.origin is None:
         return {}
-    path = Path(found.origin).parent / "python_depends.json"
-    if not path.is_file():
+    # kernels 0.19 moved it one folder down.
+    path = next(Path(found.origin).parent.rglob("python_depends.json"), None)
+    if path is None:
         return {}
     raw = json.loads(path.read_text("utf-8"))
     table: dict[str, tuple[str, ...]] = {}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import tomlkit
     from tomlkit.items import Table
 
-NEWEST_EDITION = 5
+WRITTEN_EDITION = 5
 # What editions 1 and 2 meant by "universal": the backends that a kernel without compiled code may name.
 _NOARCH_BACKENDS = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "xpu")
 _CUDA_PACKAGES = frozenset({"nvidia-cutlass-dsl"})
@@ -128,7 +128,7 @@ def plan(files: dict[str, bytes], *, license_id: str | None = None) -> Migration
 
 
 def migrate_build(text: str, *, license_id: str | None = None) -> tuple[str, list[str], list[str]]:
-    """Migrate a build.toml of any edition to the newest.
+    """Migrate a build.toml of an older edition to the one that the template writes; edition 6 stays as it is.
 
     Args:
         text: the file.
@@ -151,7 +151,10 @@ def migrate_build(text: str, *, license_id: str | None = None) -> tuple[str, lis
     except TOMLKitError as error:
         raise KernelgenError("build.toml is not TOML", where="build.toml", detail=str(error)) from error
     edition = detect_edition(document.unwrap())
-    if edition > NEWEST_EDITION:
+    if edition == 6:  # read as it is; the builder that the template pins takes 5
+        refuse_unreadable(text)
+        return text, [], []
+    if edition > 6:
         raise KernelgenError(
             f"build.toml is of edition {edition}, which this kernelgen does not know",
             where="build.toml",
@@ -170,7 +173,7 @@ def migrate_build(text: str, *, license_id: str | None = None) -> tuple[str, lis
     step.versions()
     step.name()
     step.version_and_license(license_id)
-    if edition != NEWEST_EDITION:
+    if edition != WRITTEN_EDITION:
         step.edition(edition)
     new = tomlkit.dumps(document) if step.done else text
     refuse_unreadable(new)
@@ -183,19 +186,17 @@ def refuse_unreadable(text: str) -> None:
     Raises:
         KernelgenError: it does not take it.
     """
-    from kernelgen.package import kernels_rust
+    from kernelgen.package import refused_by_builder
 
     with tempfile.TemporaryDirectory(prefix="kernelgen-migrate-") as folder:
         Path(folder, "build.toml").write_text(text, encoding="utf-8")
-        try:
-            kernels_rust().Build.open(Path(folder))
-        except Exception as error:  # the binding raises bare exceptions
+        if said := refused_by_builder(Path(folder)):
             raise KernelgenError(
                 "the installed kernels package does not accept the migrated build.toml; nothing was changed",
                 where="build.toml",
-                detail=str(error),
+                detail=said,
                 way_out="mend what it says by hand, then migrate again",
-            ) from error
+            )
 
 
 def migrate_flake(text: str) -> tuple[str, list[str]]:
@@ -444,8 +445,8 @@ class _BuildSteps:
 
     def edition(self, old: int) -> None:
         """Say the edition."""
-        _insert_after(self.general, "version", "edition", NEWEST_EDITION)
-        self.done.append(f"general.edition: {NEWEST_EDITION} (it was {old})")
+        _insert_after(self.general, "version", "edition", WRITTEN_EDITION)
+        self.done.append(f"general.edition: {WRITTEN_EDITION} (it was {old})")
 
     def _cuda(self) -> Any:
         import tomlkit

@@ -522,6 +522,26 @@ def kernels_rust() -> Any:
     raise KernelgenError("the kernels package is incomplete", way_out="pip install -U kernels")
 
 
+def refused_by_builder(root: Path) -> str | None:
+    """Why kernel-builder's own parser does not take a project's build.toml; None when it does.
+
+    It runs in a process of its own: the parser prints to stderr what it thinks of an older edition.
+    """
+    code = """
+import sys
+from kernelgen.package import kernels_rust
+try:
+    kernels_rust().Build.open(sys.argv[1])
+except Exception as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", code, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        raise KernelgenError("kernel-builder's parser does not run", detail=done.stderr.strip())
+    return done.stdout.strip() or None
+
+
 # -- replacing a directory
 
 _RENAME_EXCHANGE = 2

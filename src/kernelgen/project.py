@@ -236,7 +236,7 @@ def detect_edition(raw: Mapping[str, Any]) -> int:
     """
     general = raw.get("general", {})
     if not isinstance(general, dict):
-        return int(data("build_toml.toml")["newest"])
+        return int(data("build_toml.toml")["written"])
     if isinstance(general.get("edition"), int):
         return int(general["edition"])
     kernels = [k for k in _tables(raw.get("kernel")).values() if isinstance(k, dict)]
@@ -286,10 +286,14 @@ class _Reader:
         edition = detect_edition(self.raw)
         editions = self._format["edition"]
         spec = editions.get(str(edition))
-        if spec is None or spec.get("enabled") is False:
-            newest = self._format["newest"]
-            state = "is not released yet" if spec else "does not exist"
-            self.add("general.edition", f"edition {edition} {state}", f"set edition = {newest}", at=edition)
+        if spec is None:
+            written = self._format["written"]
+            self.add(
+                "general.edition",
+                f"edition {edition} is none that this kernelgen knows (1 to {max(map(int, editions))})",
+                f"set edition = {written}, or upgrade kernelgen",
+                at=edition,
+            )
             return None
         general = self._table("general", spec["general"], required=True)
         self._unknown_tables(spec)
@@ -435,6 +439,15 @@ class _Reader:
     def _kind_language(self, key: str, value: Any) -> None:
         self._one_of(key, value, ["cuda", "cuda-hipify", "metal"], "language")
 
+    def _kind_kernel_language(self, key: str, value: Any) -> None:
+        if isinstance(value, str) and value.startswith("rust-"):
+            self.add(key, f"{value!r}: kernelgen builds C++ only", "build it with kernel-builder", at=value)
+        else:
+            self._one_of(key, value, self._format["languages"], "language")
+
+    def _kind_build_layout(self, key: str, value: Any) -> None:
+        self._one_of(key, value, ["files"], "build layout")
+
     def _kind_backends(self, key: str, value: Any) -> None:
         if not self._is(key, value, list):
             return
@@ -554,20 +567,21 @@ class _Reader:
             if not isinstance(table, dict):
                 self.add(path, f"must be a table [{path}], not {_said(table)}")
                 continue
-            extra = {} if edition == 1 else self._format["backend-keys"].get(str(table.get("backend")), {})
-            self._foreign_keys(path, table, edition)
+            backend = _backend(table, edition)
+            extra = self._format["backend-keys"].get(backend, {})
+            self._foreign_keys(path, table, backend)
             checked = self._check(path, table, {**spec["kernel"], **extra})
             components += _component(name, checked, edition)
         return tuple(components)
 
-    def _foreign_keys(self, path: str, table: dict[str, Any], edition: int) -> None:
+    def _foreign_keys(self, path: str, table: dict[str, Any], mine: str | None) -> None:
         """Say whose a key is that belongs to another backend, instead of calling it unknown."""
-        if edition == 1 or not isinstance(table.get("backend"), str):
+        if mine is None:
             return
         for backend, keys in self._format["backend-keys"].items():
             for key in keys.keys() & table.keys():
-                if backend != table["backend"]:
-                    said = f"is for backend {backend!r}, but this kernel's is {table['backend']!r}"
+                if backend != mine:
+                    said = f"is for backend {backend!r}, but this kernel's is {mine!r}"
                     self.add(f"{path}.{key}", said)
                     del table[key]
 
@@ -608,7 +622,7 @@ class _Reader:
             key = f"kernel.{component.name}"
             if component.backend not in project.backends:
                 self.add(
-                    f"{key}.backend",
+                    f"{key}.{_backend_key(project.edition)}",
                     f"{component.backend!r} is not among general.backends ({', '.join(project.backends)})",
                     f'add "{component.backend}" to general.backends',
                 )
@@ -685,12 +699,22 @@ def _derived_backends(components: tuple[Component, ...], framework: Framework) -
     return tuple(found) or (("cuda",) if framework.kind == "torch-noarch" else ())
 
 
+def _backend_key(edition: int) -> str:
+    return "backend" if edition < 6 else "language"
+
+
+def _backend(table: Mapping[str, Any], edition: int) -> str | None:
+    """The backend of a kernel table; edition 1 has it in another way, and a faulty table none."""
+    said = table.get(_backend_key(edition))
+    return said.removeprefix("cpp-") if edition > 1 and isinstance(said, str) else None
+
+
 def _component(name: str, table: dict[str, Any], edition: int) -> list[Component]:
     if edition == 1:
         language = table.get("language") or "cuda"
         backends = {"cuda": ["cuda"], "metal": ["metal"], "cuda-hipify": ["cuda", "rocm"]}[language]
     else:
-        backends = [str(table.get("backend"))]
+        backends = [str(_backend(table, edition))]
     made = []
     for backend in backends:
         archs = {"cuda": "cuda-capabilities", "rocm": "rocm-archs"}.get(backend, "")

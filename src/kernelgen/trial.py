@@ -32,11 +32,7 @@ _DTYPES = ("float32", "uint8", "int64")
 
 def survey(job: Result) -> Result:
     """Which variants of a folder the loader takes here, and why not the others."""
-    try:
-        variants_of = importlib.import_module("kernels._internals.variants")
-    except ModuleNotFoundError:  # before kernels 0.19
-        variants_of = importlib.import_module("kernels.variants")
-
+    variants_of = _loader_part("variants")
     variants = variants_of.get_variants_local(Path(job["build"]))
     accepted: dict[str, str | None] = {}
     refused: dict[str, str] = {}
@@ -136,7 +132,7 @@ class Trial:
             return {"layers": []}
         import torch
 
-        judge = importlib.import_module("kernels.layer.layer")
+        judge = _loader_part("layer.layer")
         found, faults = [], {}
         for name, value in vars(module).items():
             own = inspect.isclass(value) and str(getattr(value, "__module__", "")).startswith(
@@ -184,6 +180,14 @@ class Trial:
             results[name] = {"inputs": True, "tests": len(outcome), "failed": failed}
             self._note({**self.result, "opcheck": results, "running": "opcheck"})
         return results
+
+
+def _loader_part(name: str) -> Any:
+    """A module of the loader that is not public: it moved in kernels 0.19."""
+    try:
+        return importlib.import_module(f"kernels._internals.{name}")
+    except ModuleNotFoundError:
+        return importlib.import_module(f"kernels.{name}")
 
 
 def _load(variant: Path) -> Any:
