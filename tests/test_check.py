@@ -780,6 +780,20 @@ def test_an_interpreter_without_the_loader(noarch: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_a_loader_of_another_build_is_a_fault(noarch: Path, tmp_path: Path) -> None:
+    built(noarch)
+    (tmp_path / "site/kernels").mkdir(parents=True)
+    (tmp_path / "site/kernels/__init__.py").touch()
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
+    other.chmod(0o755)
+    project = Project.load(noarch)
+    (fault,) = runtime.trials(project, variants.built(project), other, lambda _what: None)
+    assert (fault.code, fault.verdict, fault.way_out) == ("KG401", "error", None)
+    assert "No module named 'kernels.variants'" in fault.message
+
+
+@pytest.mark.slow
 def test_a_variant_without_readable_metadata_is_not_tried(noarch: Path) -> None:
     (built(noarch) / "metadata.json").write_text("{}")
     project = Project.load(noarch)

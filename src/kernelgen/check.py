@@ -188,6 +188,7 @@ def _wanted(project: Project, built: Sequence[Built]) -> Finding:
         return Finding("KG106", RULES["KG106"], "note", message, "kernelgen build")
     if missing:
         count = f"{len(wanted) - len(missing)} of {len(wanted)} wanted ones"
-        message = f"{count} are built; missing: {', '.join(missing)}"
+        rest = f" and {len(missing) - 2} more" if len(missing) > 2 else ""
+        message = f"{count} are built; missing: {', '.join(missing[:2])}{rest}"
         return Finding("KG106", RULES["KG106"], "note", message, "kernelgen build --all")
     return passed("KG106", f"all {len(wanted)} wanted ones are built")

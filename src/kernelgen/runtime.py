@@ -45,7 +45,10 @@ def trials(
     if found.result is None or "error" in found.result:
         why = (found.result or {}).get("error") or found.said
         message = f"nothing was loaded: {why}"
-        return [Finding("KG401", RULES["KG401"], "warn", message, f"{python} -m pip install kernels torch")]
+        if re.search(r"No module named '(kernels|torch)'", why):
+            way_out = f"{python} -m pip install kernels torch"
+            return [Finding("KG401", RULES["KG401"], "warn", message, way_out)]
+        return [Finding("KG401", RULES["KG401"], "error", message)]
     accepted = dict(found.result["accepted"])
     findings = []
     for one in built:
