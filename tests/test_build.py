@@ -259,3 +259,38 @@ def test_a_project_that_cannot_be_written(project: Project) -> None:
 
 def test_processors_follow_the_affinity() -> None:
     assert 1 <= builder.cpus() <= len(os.sched_getaffinity(0))
+
+
+# -- the mirror
+
+
+def prepare(project: Project) -> Path:
+    """Bring the project's mirror up to date, as a build does before it compiles."""
+    with (project.root / "lock").open("w") as lock:
+        builder._Run(project, BuildOptions(), Silent(), [], lock)._prepare([])
+    return project.root / ".kernelgen" / "src"
+
+
+def test_a_source_that_becomes_a_folder_is_not_written_through_its_old_link(project: Project) -> None:
+    toml, source = project.root / "build.toml", project.root / "csrc" / "twice.cpp"
+    text = source.read_text()
+    prepare(project)
+    source.unlink()
+    source.mkdir()
+    (source / "twice.cpp").write_text(text)
+    toml.write_text(toml.read_text().replace('"csrc/twice.cpp"', '"csrc/twice.cpp/twice.cpp"'))
+    mirror = prepare(Project.load(project.root))
+    assert not (source / "twice.cpp").is_symlink()
+    assert (source / "twice.cpp").read_text() == text
+    assert not (mirror / "csrc" / "twice.cpp").is_symlink()
+    assert (mirror / "csrc/twice.cpp/twice.cpp").readlink() == source / "twice.cpp"
+
+
+def test_a_generated_file_that_is_not_text_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "build.ninja"
+    path.write_bytes(b"\xff\xfe")
+    builder._write_if_changed(path, "é\n")
+    assert path.read_text("utf-8") == "é\n"
+    os.utime(path, (1, 1))
+    builder._write_if_changed(path, "é\n")
+    assert path.stat().st_mtime == 1

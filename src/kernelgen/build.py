@@ -175,6 +175,7 @@ class _Run:
         kept = {self.mirror / f for f in listed}
         header = self.mirror / self.project.ext_dir / "registration.h"
         generated = {header, self.home / "include" / "torch" / "registration.h"}
+        _remove_others(self.mirror, kept | generated)  # first, or we write through a link of an older layout
         for path in generated:
             _write_if_changed(path, package.resource("registration.h"))
         macros = self.home / "include/cuda/c10/cuda/impl/cuda_cmake_macros.h"
@@ -185,7 +186,6 @@ class _Run:
         for name in listed:
             if self.mirror / name not in generated:
                 _link(self.mirror / name, self.project.root / name)
-        _remove_others(self.mirror, kept | generated)
         links = {name: target for p in plans for name, target in p.links.items()}
         for name, target in links.items():
             _link(self.home / "ext" / name, Path(target))
@@ -417,7 +417,7 @@ def _launcher() -> str | None:
 
 
 def _write_if_changed(path: Path, text: str) -> None:
-    if not path.is_file() or path.is_symlink() or path.read_text("utf-8") != text:
+    if not path.is_file() or path.is_symlink() or path.read_bytes() != text.encode():
         write_atomically(path, text)
 
 
