@@ -294,3 +294,66 @@ def test_a_generated_file_that_is_not_text_is_written_again(tmp_path: Path) -> N
     os.utime(path, (1, 1))
     builder._write_if_changed(path, "é\n")
     assert path.stat().st_mtime == 1
+
+
+# -- what this machine has
+
+
+def test_page_cache_is_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "_CGROUP", tmp_path)
+    mib = 1 << 20
+    (tmp_path / "memory.max").write_text(f"{64 * mib}\n")
+    (tmp_path / "memory.current").write_text(f"{60 * mib}\n")
+    assert builder.free_memory_gib() == 4 / 1024  # without memory.stat, all that is used counts
+    (tmp_path / "memory.stat").write_text(f"anon {4 * mib}\nfile 1\ninactive_file {44 * mib}\n")
+    assert builder.free_memory_gib() == 48 / 1024
+    (tmp_path / "memory.max").write_text("max\n")
+    assert builder.free_memory_gib() != 48 / 1024
+
+
+def toolkit(home: Path) -> Path:
+    """A compiler of each kind, all of one size and time."""
+    for name in ("nvcc", "hipcc", "clang++", "icpx"):
+        tool = home / "bin" / name
+        tool.parent.mkdir(parents=True, exist_ok=True)
+        tool.write_text("#!/bin/sh\n")
+        tool.chmod(0o755)
+        os.utime(tool, (1, 1))
+    return home
+
+
+@pytest.mark.parametrize("variable", ["CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PATH", "--cuda-home", ""])
+def test_a_switched_toolkit_makes_a_build_stale(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    link = tmp_path / "toolkit"
+    link.symlink_to(toolkit(tmp_path / "one"))
+    project = noarch(project)
+    for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PATH", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    options = BuildOptions(cuda_home=link if variable == "--cuda-home" else None)
+    if variable and variable != "--cuda-home":
+        monkeypatch.setenv(variable, str(link))
+    elif not variable:  # the only compiler on PATH is clang++
+        (tmp_path / "path").mkdir()
+        (tmp_path / "path" / "clang++").symlink_to(link / "bin" / "clang++")
+        monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    builder.build(project, options)
+    assert not is_stale(project, options)
+    link.unlink()
+    link.symlink_to(toolkit(tmp_path / "two"))
+    assert is_stale(project, options)
+
+
+def test_every_module_of_kernelgen_is_an_input(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = noarch(project)
+    read: set[str] = set()
+    state = builder._state
+
+    def reading(path: Path) -> list[int]:
+        read.add(path.name)
+        return state(path)
+
+    monkeypatch.setattr(builder, "_state", reading)
+    builder.input_states(project, BuildOptions())
+    assert {"targets.py", "elf.py", "fetch.py", "wheel.py", "graph.py", "targets.toml"} <= read

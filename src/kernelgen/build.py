@@ -38,10 +38,10 @@ from kernelgen.targets import (
     refuse_foreign,
     targets,
 )
-from kernelgen.toolchain import SYSTEM_NVCC, probe_python, write_atomically
+from kernelgen.toolchain import hipcc_places, host_names, nvcc_places, probe_python, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kernelgen.project import Project
     from kernelgen.variants import Variant
@@ -67,6 +67,7 @@ _STATUS = re.compile(r"^@@(\d+)/(\d+)@@ (.*)$")
 _ERROR_LINE = re.compile(
     r"^(?P<place>[^\s:(][^:(]*[:(]\d+(?:[:)]\d*)?\)?):?\s+(?:fatal )?error\s*:?\s", re.IGNORECASE
 )
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -374,7 +375,7 @@ def cpus() -> int:
     """Processors that this process may use: its affinity and its cgroup's quota."""
     count = len(os.sched_getaffinity(0))
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
         if quota != "max":
             count = min(count, max(1, int(quota) // int(period)))
     except (OSError, ValueError):
@@ -392,13 +393,22 @@ def free_memory_gib() -> float | None:
     except OSError:
         pass
     try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        used = int((_CGROUP / "memory.current").read_text())
         if limit != "max":
-            found.append(max(0, int(limit) - used) / (1 << 30))
+            found.append(max(0, int(limit) - used + _idle_cache()) / (1 << 30))
     except (OSError, ValueError):
         pass
     return min(found) if found else None
+
+
+def _idle_cache() -> int:
+    """Bytes of files that the cgroup keeps in memory until something else needs it."""
+    try:
+        match = re.search(r"^inactive_file (\d+)$", (_CGROUP / "memory.stat").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(match.group(1)) if match else 0
 
 
 def _positive(name: str, text: str | None) -> int | None:
@@ -538,8 +548,7 @@ def input_states(project: Project, options: BuildOptions) -> dict[str, Any]:
         "KERNELGEN_CACHE",
     )
     here = Path(kernelgen.__file__).parent
-    modules = ("build", "graph", "package", "project", "toolchain", "variants")
-    own = [*(here / f"{m}.py" for m in modules), *(here / "data").iterdir()]
+    own = [*here.glob("*.py"), *(here / "data").iterdir()]
     return {
         "files": states,
         "environment": {n: os.environ.get(n) for n in names},
@@ -551,16 +560,21 @@ def input_states(project: Project, options: BuildOptions) -> dict[str, Any]:
 
 def _tool_states(options: BuildOptions) -> dict[str, Any]:
     installed = probe_python(options.python)
-    places = {
-        "python": installed.python.executable,
-        "torch": installed.torch and installed.torch / "version.py",
-        "tvm-ffi": installed.tvm_ffi,
-        "nvcc": shutil.which("nvcc"),
-        "cuda": SYSTEM_NVCC,
-        "cxx": shutil.which(os.environ.get("CXX") or "g++"),
-        "launcher": _launcher(),
+    places: dict[str, Iterable[Path | str | None]] = {
+        "python": [installed.python.executable],
+        "torch": [installed.torch and installed.torch / "version.py"],
+        "tvm-ffi": [installed.tvm_ffi],
+        "nvcc": nvcc_places(options.cuda_home, installed),
+        "hipcc": hipcc_places(),
+        "icpx": [shutil.which("icpx")],
+        "cxx": [shutil.which(n) for n in host_names()],
+        "launcher": [_launcher()],
     }
-    return {name: [str(p), _state(Path(p))] if p else None for name, p in places.items()}
+    # where a link leads tells apart two toolkits that were unpacked with the same times
+    return {
+        name: [[str(p), str(Path(p).resolve()), _state(Path(p))] for p in found if p]
+        for name, found in places.items()
+    }
 
 
 def _state(path: Path) -> list[int]:

@@ -272,6 +272,12 @@ def read_tvm_ffi(folder: Path) -> TvmFfi:
     return TvmFfi(dist[-1].stem.split("-")[1], (include, *extra), lib)
 
 
+def host_names() -> tuple[str, ...]:
+    """The names that the C++ compiler is looked for by: $CXX alone, where it is set."""
+    asked = os.environ.get("CXX")
+    return (asked,) if asked else ("g++", "clang++", "c++")
+
+
 def probe_host(cxx: Path | str | None = None) -> HostCompiler:
     """The C++ compiler: as given, $CXX, g++, then clang++.
 
@@ -279,7 +285,7 @@ def probe_host(cxx: Path | str | None = None) -> HostCompiler:
         KernelgenError: none is found, or the one asked for does not run.
     """
     asked = cxx or os.environ.get("CXX")
-    for name in (asked,) if asked else ("g++", "clang++", "c++"):
+    for name in (asked,) if asked else host_names():
         found = shutil.which(str(name))
         if found:
             return HostCompiler(
@@ -329,12 +335,8 @@ def probe_cuda(home: Path | str | None = None, installed: Installed | None = Non
     Raises:
         KernelgenError: the one that was asked for, by option or variable, holds no compiler.
     """
-    for place, value in (
-        ("--cuda-home", home),
-        *((n, os.environ.get(n)) for n in ("CUDA_HOME", "CUDA_PATH")),
-    ):
-        if value:
-            return _asked_cuda(place, str(value))
+    if asked := next(_asked_homes(home), None):
+        return _asked_cuda(*asked)
     for nvcc in _nvcc_candidates(installed):
         if nvcc.is_file():
             try:
@@ -344,8 +346,24 @@ def probe_cuda(home: Path | str | None = None, installed: Installed | None = Non
     return None
 
 
+def nvcc_places(home: Path | str | None, installed: Installed) -> list[Path]:
+    """Every nvcc that a build may take, whether it is there or not: the ones asked for, then the others."""
+    asked = [_home_nvcc(value) for _, value in _asked_homes(home)]
+    return list(dict.fromkeys([*asked, *_nvcc_candidates(installed)]))
+
+
+def _asked_homes(home: Path | str | None) -> Iterator[tuple[str, str]]:
+    """The toolkits that were asked for, each with the option or variable that names it."""
+    yield from [("--cuda-home", str(home))] if home else []
+    yield from ((n, os.environ[n]) for n in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(n))
+
+
+def _home_nvcc(home: str) -> Path:
+    return Path(home).expanduser() / "bin" / "nvcc"
+
+
 def _asked_cuda(place: str, value: str) -> Cuda:
-    nvcc = Path(value).expanduser() / "bin" / "nvcc"
+    nvcc = _home_nvcc(value)
     if nvcc.is_file():
         return read_cuda(nvcc)
     if os.pathsep in value:
@@ -449,11 +467,20 @@ def _max_gcc(includes: list[Path]) -> int | None:
     return None
 
 
-def probe_rocm() -> Rocm | None:
-    """The ROCm toolkit: ROCM_HOME, ROCM_PATH, hipcc on PATH, /opt/rocm."""
-    places = [Path(os.environ[n]) / "bin" / "hipcc" for n in ("ROCM_HOME", "ROCM_PATH") if os.environ.get(n)]
+def hipcc_places() -> list[Path]:
+    """Where hipcc is looked for: ROCM_HOME, ROCM_PATH, PATH, /opt/rocm."""
+    homes = [Path(os.environ[n]) for n in ("ROCM_HOME", "ROCM_PATH") if os.environ.get(n)]
     on_path = shutil.which("hipcc")
-    for hipcc in (*places, *((Path(on_path),) if on_path else ()), Path("/opt/rocm/bin/hipcc")):
+    return [
+        *(home / "bin" / "hipcc" for home in homes),
+        *([Path(on_path)] if on_path else []),
+        Path("/opt/rocm/bin/hipcc"),
+    ]
+
+
+def probe_rocm() -> Rocm | None:
+    """The ROCm toolkit of the first hipcc that runs."""
+    for hipcc in hipcc_places():
         banner = _run([hipcc, "--version"]) if hipcc.is_file() else None
         if banner and (version := re.search(r"HIP version: (\d+\.\d+)", banner.stdout)):
             return Rocm(version.group(1), hipcc.resolve().parent.parent, hipcc)
