@@ -231,7 +231,7 @@ def test_refused_with_the_reason(tmp_path: Path) -> None:
             adopt.adopt(project)
         assert status(project) == []
     plain = project_of(tmp_path / "plain", {"README.md": "x\n"})
-    with pytest.raises(KernelgenError, match="no kernel project"):
+    with pytest.raises(KernelgenError, match="no build.toml and no setup.py here"):
         adopt.adopt(plain)
     shutil.rmtree(plain / ".git")
     with pytest.raises(KernelgenError, match="in git"):

@@ -7,8 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 COMMANDS = [
     ["new"], ["op", "add"], ["op", "list"], ["op", "remove"], ["update"], ["rename"], ["adopt"], ["migrate"],
@@ -48,12 +52,12 @@ def test_version(tmp_path: Path) -> None:
         (["new"], 2, "Usage:"),
         (["build", "--jobs", "0"], 2, "Usage:"),
         (["build"], 1, "error: "),
-        (["op", "list"], 1, "error: the project has no answers file"),
         (["new", "Bad", "--defaults"], 1, "error: 'Bad' cannot be a kernel's name"),
         (["new", "k9", "--data", "oops"], 1, "error: 'oops' is not NAME=VALUE"),
         (["new", "k9", "--template", "/no/such"], 1, "error: there is no template at '/no/such'"),
         (["check"], 1, "error: "),
-        (["update"], 1, "error: the project has no answers file"),
+        (["build", "no-such"], 1, "error: there is no folder '/"),
+        (["build", "one", "-C", "two"], 1, "error: -C says 'two', and 'one' is given too"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -63,6 +67,82 @@ def test_refusals(arguments: list[str], status: int, start: str, tmp_path: Path)
     assert done.stderr.startswith(start)
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+# Commands of a project, with what they cannot do without.
+OF_A_PROJECT = [
+    ["op", "add", "f(Tensor x) -> Tensor"], ["op", "list"], ["op", "remove", "f"], ["update"],
+    ["update", "--check"], ["update", "--abort"], ["rename", "other"], ["adopt"], ["migrate"], ["build"],
+    ["test"], ["bench"], ["check"], ["variants"], ["doctor"], ["clean"], ["publish", "--dry-run"],
+]  # fmt: skip
+
+
+def commands(group: Any, *above: str) -> Iterator[tuple[list[str], Any]]:
+    """Every command of the tool, by its words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *above, name)
+        else:
+            yield [*above, name], command
+
+
+def test_every_command_of_a_project_takes_its_folder_in_the_same_way() -> None:
+    """And none is forgotten in the lists above."""
+    import typer
+
+    from kernelgen.cli import app
+
+    found = {" ".join(words): command for words, command in commands(typer.main.get_command(app))}
+    assert sorted(found) == sorted(" ".join(words) for words in COMMANDS)
+    del found["new"]
+    for words, command in found.items():
+        options = next(param.opts for param in command.params if param.name == "project")
+        assert options == ["--project", "-C"], words
+        assert any(" ".join(given).startswith(words) for given in OF_A_PROJECT), words
+
+
+@pytest.mark.parametrize("command", OF_A_PROJECT, ids=" ".join)
+def test_below_the_root_every_command_names_the_root(command: list[str], tmp_path: Path) -> None:
+    root = tmp_path / "a project"
+    (root / "csrc").mkdir(parents=True)
+    (root / "build.toml").touch()
+    done = run(*command, cwd=root / "csrc")
+    assert done.returncode == 1
+    what, where, way_out = done.stderr.splitlines()
+    also = " and no setup.py" if command == ["adopt"] else ""
+    assert what == f"error: there is no build.toml{also} here"
+    assert where == f"   at: {root / 'csrc'}"
+    assert way_out == f"  fix: run it in the project: cd '{root}', or pass -C '{root}'"
+
+
+@pytest.mark.parametrize(
+    "command", [command for command in OF_A_PROJECT if command != ["doctor"]], ids=" ".join
+)
+def test_outside_a_project_every_command_says_so(command: list[str], tmp_path: Path) -> None:
+    """Not that git or an answers file is missing, which would help nobody there."""
+    done = run(*command, cwd=tmp_path)
+    assert done.returncode == 1
+    what, where, way_out = done.stderr.splitlines()
+    also = " and no setup.py" if command == ["adopt"] else ""
+    assert what == f"error: there is no build.toml{also} here"
+    assert where == f"   at: {tmp_path}"
+    assert way_out == "  fix: go to a kernel project, or make one: kernelgen new PATH"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_project_that_follows_no_template_is_told_to_adopt(tmp_path: Path) -> None:
+    (tmp_path / "build.toml").touch()
+    done = run("op", "list", cwd=tmp_path)
+    assert done.stderr.splitlines()[::2] == [
+        "error: the project has no answers file",
+        "  fix: `kernelgen adopt` writes one",
+    ]
+
+
+def test_doctor_outside_a_project_looks_at_the_machine(tmp_path: Path) -> None:
+    subjects = [row["subject"] for row in json.loads(run("doctor", "--json", cwd=tmp_path).stdout)]
+    assert "git" in subjects
+    assert run("doctor", "-C", ".", cwd=tmp_path).stderr == ""
 
 
 def test_new_says_what_to_run_next(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kernelgen import discover, git, journal, merge, template, update
 from kernelgen.errors import KernelgenError
 from kernelgen.journal import Change
+from kernelgen.project import find_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,7 +141,7 @@ def adopt(
         KernelgenError: nothing was changed: something has to be answered first, or the project can't be
             adopted.
     """
-    tree = update.worktree(project, "adopting")
+    tree = update.worktree(find_root(project, "build.toml", "setup.py"), "adopting")
     with journal.locked(tree):
         update.refuse_unready(tree)
         examination = examine(project, data)

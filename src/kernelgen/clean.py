@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelgen import fetch, git, variants
 from kernelgen.errors import KernelgenError
-from kernelgen.project import Project, data
+from kernelgen.project import Project, data, find_root
 from kernelgen.release import BuiltVariant
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def clean(root: Path, *, release: bool = False, cache: bool = False, dry_run: bo
     if not (root / "build.toml").is_file():
         if cache:  # the cache is nobody's project
             return Cleaned(_cache_rows(dry_run=dry_run), (), dry_run)
-        raise KernelgenError("there is no build.toml here", where=str(root), way_out="go to a kernel project")
+        find_root(root)  # refuses
     project = Project.load(root) if release else None
     sweep = _Sweep(root)
     sweep.build(project)

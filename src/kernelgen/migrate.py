@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kernelgen import journal, update
 from kernelgen.errors import KernelgenError
 from kernelgen.journal import Change, File
+from kernelgen.project import find_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,7 +86,7 @@ def migrate(project: Path, *, license_id: str | None = None, dry_run: bool = Fal
         KernelgenError: nothing was changed: the project is dirty, build.toml can't be read, or the licence is
             needed.
     """
-    tree = update.worktree(project, "a migration")
+    tree = update.worktree(find_root(project), "a migration")
     with journal.locked(tree):
         update.refuse_unready(tree)
         before = journal.read_commit(tree, "HEAD")

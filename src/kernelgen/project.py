@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 import sys
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -195,12 +196,34 @@ def examine(root: Path) -> tuple[Project | None, list[Problem]]:
     return project, sorted(reader.problems, key=lambda p: (p.warning, p.line))
 
 
+def find_root(path: Path, *marks: str) -> Path:
+    """The same folder, if it is a project's; a folder inside a project is not taken for it.
+
+    Args:
+        path: the folder that a command was given, or runs in.
+        marks: the files of which a root has one; build.toml by default.
+
+    Raises:
+        KernelgenError: there is no such folder, or it is no root; the way out names the root around it.
+    """
+    if not path.is_dir():
+        raise KernelgenError(
+            f"there is no folder {str(path.absolute())!r}", way_out="give a project's folder"
+        )
+    marks = marks or ("build.toml",)
+    if any((path / mark).is_file() for mark in marks):
+        return path
+    folder = path.resolve()
+    around = next((p for p in folder.parents if any((p / mark).is_file() for mark in marks)), None)
+    hint = "go to a kernel project, or make one: kernelgen new PATH"
+    if around:
+        shown = shlex.quote(str(around))
+        hint = f"run it in the project: cd {shown}, or pass -C {shown}"
+    raise KernelgenError(f"there is no {' and no '.join(marks)} here", where=str(folder), way_out=hint)
+
+
 def _read(root: Path) -> str:
-    path = root / "build.toml"
-    if not path.is_file():
-        parent = next((p for p in root.parents if (p / "build.toml").is_file()), None)
-        hint = f"run it in {parent}" if parent else "go to a kernel project, or make one: kernelgen new PATH"
-        raise KernelgenError("there is no build.toml here", where=str(root), way_out=hint)
+    path = find_root(root) / "build.toml"
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError:

@@ -12,9 +12,11 @@ from kernelgen.errors import KernelgenError
 if TYPE_CHECKING:
     from kernelgen.project import Project
 
-Root = Annotated[Path, typer.Option("--project", "-C", help="The project's folder.")]
+# Every command that works on a project takes -C. Those whose other arguments are all options take the folder
+# as a word too. -C is what the documents show.
+Root = Annotated[Path, typer.Option("--project", "-C", metavar="FOLDER", help="The project's folder.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the change; make none.")]
-Folder = Annotated[Path, typer.Argument(help="The project.")]
+Word = Annotated[Path | None, typer.Argument(metavar="FOLDER", help="The same as -C.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Python = Annotated[
     Path | None, typer.Option(help="Interpreter whose torch is built for and that loads the kernel.")
@@ -26,6 +28,21 @@ Arch = Annotated[
     ),
 ]
 Data = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An answer. Repeat for more.")]
+
+
+def one_folder(project: Path, word: Path | None) -> Path:
+    """The folder that -C and the word name together."""
+    if word is not None and project != Path() and project.resolve() != word.resolve():
+        raise KernelgenError(f"-C says {str(project)!r}, and {str(word)!r} is given too", way_out="give one")
+    return project if word is None else word
+
+
+def generated(project: Path) -> Path:
+    """The folder of a project that follows a template; one that only lost its build.toml can be mended."""
+    from kernelgen.project import find_root
+    from kernelgen.update import ANSWERS
+
+    return project if (project / ANSWERS).is_file() else find_root(project)
 
 
 def load_project(path: Path) -> Project:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernelgen import console
-from kernelgen.cli._common import Arch, AsJson, DryRun, Folder, Python, Root, load_project
+from kernelgen.cli._common import Arch, AsJson, DryRun, Python, Root, Word, load_project, one_folder
+from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
     from kernelgen.build import BuildOptions, BuiltVariant
@@ -21,7 +22,8 @@ app = typer.Typer()
 
 @app.command()
 def build(
-    project: Folder = Path(),
+    folder: Word = None,
+    project: Root = Path(),
     variant: Annotated[list[str] | None, typer.Option(help="A variant by name. Repeat for more.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every variant that the project should have.")] = False,
     backend: Annotated[list[str] | None, typer.Option(help="Only this backend. Repeat for more.")] = None,
@@ -68,7 +70,7 @@ def build(
         local_only=local_only,
         offline=offline,
     )
-    built = _build(load_project(project), options)
+    built = _build(load_project(one_folder(project, folder)), options)
     if as_json:
         typer.echo(json.dumps([asdict(one) | {"path": str(one.path)} for one in built], indent=2))
         return
@@ -124,7 +126,8 @@ def bench(
 
 @app.command()
 def check(
-    project: Folder = Path(),
+    folder: Word = None,
+    project: Root = Path(),
     variant: Annotated[list[str] | None, typer.Option(help="Only this variant. Repeat for more.")] = None,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Also load and call the kernel.")] = True,
     python: Python = None,
@@ -142,7 +145,11 @@ def check(
 
     with console.bar() as bar:
         found = checks.check(
-            project, python=python, only=variant or (), run=run, tell=lambda what: bar.advance(0, None, what)
+            one_folder(project, folder),
+            python=python,
+            only=variant or (),
+            run=run,
+            tell=lambda what: bar.advance(0, None, what),
         )
     if as_json:
         typer.echo(json.dumps([one.as_json() for one in found], indent=2))
@@ -160,7 +167,9 @@ def check(
 
 
 @app.command()
-def variants(project: Folder = Path(), python: Python = None, as_json: AsJson = False) -> None:
+def variants(
+    folder: Word = None, project: Root = Path(), python: Python = None, as_json: AsJson = False
+) -> None:
     """Show which variants the project has, should have, and could build here, and why not.
 
     \b
@@ -169,7 +178,7 @@ def variants(project: Folder = Path(), python: Python = None, as_json: AsJson = 
     """
     from kernelgen import matrix
 
-    rows = matrix.rows(load_project(project), python=python)
+    rows = matrix.rows(load_project(one_folder(project, folder)), python=python)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
@@ -184,7 +193,9 @@ def _yes(value: bool) -> str:
 
 
 @app.command()
-def doctor(project: Folder = Path(), python: Python = None, as_json: AsJson = False) -> None:
+def doctor(
+    folder: Word = None, project: Root = Path(), python: Python = None, as_json: AsJson = False
+) -> None:
     """Show what this machine has and lacks, each lack with the command that mends it.
 
     \b
@@ -192,8 +203,7 @@ def doctor(project: Folder = Path(), python: Python = None, as_json: AsJson = Fa
     """
     from kernelgen import doctor as doctors
 
-    root = project if (project / "build.toml").is_file() else None
-    rows = doctors.diagnose(root, python=python)
+    rows = doctors.diagnose(_project_or_none(one_folder(project, folder)), python=python)
     if as_json:
         typer.echo(json.dumps([row.as_json() for row in rows], indent=2))
     else:
@@ -204,9 +214,22 @@ def doctor(project: Folder = Path(), python: Python = None, as_json: AsJson = Fa
     raise typer.Exit(1 if doctors.worst(rows) == "error" else 0)
 
 
+def _project_or_none(folder: Path) -> Path | None:
+    """The project to look at too; the machine alone, outside of all projects."""
+    from kernelgen.project import find_root
+
+    try:
+        return find_root(folder)
+    except KernelgenError:
+        if folder != Path() or any((p / "build.toml").is_file() for p in Path.cwd().parents):
+            raise
+        return None
+
+
 @app.command()
 def clean(
-    project: Folder = Path(),
+    folder: Word = None,
+    project: Root = Path(),
     release: Annotated[bool, typer.Option("--release", help="Leave what a release ships.")] = False,
     cache: Annotated[
         bool, typer.Option("--cache", help="Also the toolchains that all projects share.")
@@ -222,7 +245,7 @@ def clean(
     """
     from kernelgen import clean as cleaning
 
-    done = cleaning.clean(project.resolve(), release=release, cache=cache, dry_run=dry_run)
+    done = cleaning.clean(one_folder(project, folder), release=release, cache=cache, dry_run=dry_run)
     out = console.make()
     for item in done.removed:
         out.print(f"{'would remove' if dry_run else 'removed'} {item.path} ({item.why})", markup=False)

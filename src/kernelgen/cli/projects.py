@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernelgen import console
-from kernelgen.cli._common import AsJson, Data, DryRun, Folder, Root, commas, pairs
+from kernelgen.cli._common import AsJson, Data, DryRun, Root, Word, commas, generated, one_folder, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,7 +107,7 @@ def op_add(
     """
     from kernelgen import scaffold
 
-    _report(scaffold.add_operators(project, schemas, dry_run=dry_run), dry_run=dry_run)
+    _report(scaffold.add_operators(generated(project), schemas, dry_run=dry_run), dry_run=dry_run)
 
 
 @operators.command("list")
@@ -122,7 +122,7 @@ def op_list(
     """
     from kernelgen import update
 
-    ops = update.read_answers(project).get("ops", [])
+    ops = update.read_answers(generated(project)).get("ops", [])
     typer.echo(json.dumps(ops, indent=2) if as_json else "\n".join(ops))
 
 
@@ -140,7 +140,8 @@ def op_remove(
     """
     from kernelgen import scaffold
 
-    _report(scaffold.remove_operators(project, names, drop=drop, dry_run=dry_run), dry_run=dry_run)
+    root = generated(project)
+    _report(scaffold.remove_operators(root, names, drop=drop, dry_run=dry_run), dry_run=dry_run)
 
 
 @app.command()
@@ -167,20 +168,21 @@ def update(
     from kernelgen import template as templates
     from kernelgen import update as updates
 
+    root = generated(project)
     if not template:
         templates.materialise()
     if check:
-        status = updates.check(project)
+        status = updates.check(root)
         typer.echo(
             f"{status.current} -> {status.newest}" if status.available else f"{status.current} is the newest"
         )
         raise typer.Exit(1 if status.available else 0)
     if abort:
-        for path in updates.abort(project):
+        for path in updates.abort(root):
             typer.echo(f"restored {path}")
         return
     changes = pairs(data)
-    report = updates.update(project, dry_run=dry_run, to_version=to, drop=drop, data=changes, source=template)
+    report = updates.update(root, dry_run=dry_run, to_version=to, drop=drop, data=changes, source=template)
     _report(report, dry_run=dry_run)
 
 
@@ -197,12 +199,13 @@ def rename(
     """
     from kernelgen import update as updates
 
-    _report(updates.rename(project, name, dry_run=dry_run), dry_run=dry_run)
+    _report(updates.rename(generated(project), name, dry_run=dry_run), dry_run=dry_run)
 
 
 @app.command()
 def adopt(
-    project: Folder = Path(),
+    folder: Word = None,
+    project: Root = Path(),
     data: Data = None,
     take: Annotated[
         list[str] | None,
@@ -221,7 +224,12 @@ def adopt(
     from kernelgen import adopt as adoption
 
     done = adoption.adopt(
-        project, data=pairs(data), take=take or (), branch=branch, dry_run=dry_run, source=template
+        one_folder(project, folder),
+        data=pairs(data),
+        take=take or (),
+        branch=branch,
+        dry_run=dry_run,
+        source=template,
     )
     out = console.make()
     if dry_run:
@@ -245,7 +253,8 @@ def adopt(
 
 @app.command()
 def migrate(
-    project: Folder = Path(),
+    folder: Word = None,
+    project: Root = Path(),
     license_id: Annotated[
         str | None, typer.Option("--license", help="SPDX licence, where build.toml has none.")
     ] = None,
@@ -259,7 +268,7 @@ def migrate(
     """
     from kernelgen import migrate as migration
 
-    done = migration.migrate(project, license_id=license_id, dry_run=dry_run)
+    done = migration.migrate(one_folder(project, folder), license_id=license_id, dry_run=dry_run)
     out = console.make()
     for sentence in done.done:
         out.print(f"  {sentence}", markup=False)

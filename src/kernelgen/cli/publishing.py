@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernelgen import console
-from kernelgen.cli._common import Folder, load_project
+from kernelgen.cli._common import Root, Word, load_project, one_folder
 
 if TYPE_CHECKING:
     from kernelgen.hub import PublishPlan
@@ -19,7 +19,8 @@ app = typer.Typer()
 
 @app.command()
 def publish(
-    project: Folder = Path(),
+    folder: Word = None,
+    project: Root = Path(),
     repo_id: Annotated[str | None, typer.Option(help="Repository, instead of build.toml's.")] = None,
     branch: Annotated[str | None, typer.Option(help="Branch for the builds, instead of v<version>.")] = None,
     tag: Annotated[str | None, typer.Option(help="Tag the release: v<version>.<minor>.<patch>.")] = None,
@@ -63,7 +64,8 @@ def publish(
             _show(plan)
             return typer.confirm("Publish this?")
 
-        done = hub.publish(load_project(project), options, progress=bar, confirm=confirm if asks else None)
+        loaded = load_project(one_folder(project, folder))
+        done = hub.publish(loaded, options, progress=bar, confirm=confirm if asks else None)
     if output_json:
         toolchain.write_atomically(output_json, json.dumps(done.to_json(), indent=2) + "\n")
     if not asks:
