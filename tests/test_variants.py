@@ -49,6 +49,9 @@ def test_the_loader_parses_them(name: str) -> None:
     [
         "torch213-cxx11-cuda-x86_64-linux",
         "torch2.13",
+        "torch213-cxx11-cu1-x86_64-linux",
+        "torch213-cxx11-rocm7-x86_64-linux",
+        "torch213-cxx11-xpu2-x86_64-linux",
         "torch-stable-abi211-cxx11-cpu-x86_64-linux",
         "benchmarks",
     ],

@@ -408,11 +408,9 @@ def _take(ours: merge.Tree, rendered: update.Rendered, patterns: Sequence[str]) 
 def _adoption(
     examination: Examination, ours: merge.Tree, rendered: update.Rendered, result: merge.Merged
 ) -> Adoption:
-    import yaml
-
     written = {path for path, file in result.files.items() if ours.get(path) != file} - {update.ANSWERS}
     rest = rendered.files.keys() - written - {update.ANSWERS}
-    version = yaml.safe_load(rendered.files[update.ANSWERS].data)["_commit"]
+    version = update.written_answers(rendered.files)["_commit"]
     return Adoption(
         examination,
         str(version),

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernelgen import surface
+from kernelgen import surface, yamltext
 from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
@@ -193,14 +193,14 @@ def _stored_results(path: Path) -> list[BenchmarkRow]:
 
 def _check_front_matter(text: str, path: Path) -> None:
     """Refuse what the Hub would refuse, before anything is uploaded."""
-    import yaml
-
     match = re.match(r"---\n(.*?)^---$", text, re.DOTALL | re.MULTILINE)
     if match is None:
         return
-    try:
-        value = yaml.safe_load(match[1])
-    except yaml.YAMLError as error:
-        raise KernelgenError(f"the card's front matter is not YAML: {error}", where=str(path)) from None
+    value = yamltext.parse(
+        match[1],
+        "the card's front matter is not YAML",
+        where=str(path),
+        way_out="mend what stands between its first two lines of ---",
+    )
     if value is not None and not isinstance(value, dict):
         raise KernelgenError("the card's front matter is not a table", where=str(path))

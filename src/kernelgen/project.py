@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from kernelgen import yamltext
 from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
@@ -780,10 +781,5 @@ def _answers(root: Path) -> dict[str, Any]:
     path = root / ".copier-answers.yml"
     if not path.is_file():
         return {}
-    import yaml
-
-    try:
-        loaded = yaml.safe_load(path.read_text("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise KernelgenError(f"the answers file cannot be read: {error}", where=str(path)) from None
+    loaded = yamltext.answers(path)
     return loaded if isinstance(loaded, dict) else {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelgen import git, template, update
+from kernelgen import git, template, update, yamltext
 from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
@@ -99,12 +99,15 @@ def refuse_files(path: Path, *, overwrite: bool) -> None:
 
 def questions(source: template.TemplateSource) -> frozenset[str]:
     """The names of the questions of kernelgen's own template that can be answered."""
-    import yaml
-
     text = git.text(
         "show", f"{source.ref}:copier.yml", cwd=Path(source.path_or_url).expanduser(), hermetic=True
     )
-    document = yaml.safe_load(text)
+    document = yamltext.parse(
+        text,
+        "the template's copier.yml is not YAML",
+        where=source.path_or_url,
+        way_out="install kernelgen again",
+    )
     return frozenset(
         name
         for name, question in document.items()

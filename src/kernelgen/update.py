@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelgen import git, journal, merge, template
+from kernelgen import git, journal, merge, template, yamltext
 from kernelgen.errors import KernelgenError
 from kernelgen.journal import Change, File, Worktree
 
@@ -250,17 +250,13 @@ def read_answers(project: Path) -> dict[str, Any]:
     Raises:
         KernelgenError: there is no answers file, or it is not a YAML mapping.
     """
-    import yaml
-
     path = project / ANSWERS
     try:
-        answers = yaml.safe_load(path.read_text(encoding="utf-8"))
+        answers = yamltext.answers(path)
     except FileNotFoundError as error:
         raise KernelgenError(
             "the project has no answers file", where=str(path), way_out="`kernelgen adopt` writes one"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise KernelgenError("the answers file is not YAML", where=str(path), detail=str(error)) from error
     if not isinstance(answers, dict):
         raise KernelgenError("the answers file holds no answers", where=str(path))
     return answers
@@ -649,12 +645,23 @@ def _without_answers(files: merge.Tree) -> merge.Tree:
 
 
 def _parse_answers(files: merge.Tree) -> dict[str, Any]:
-    import yaml
+    written = written_answers(files)
+    return {key: value for key, value in written.items() if not str(key).startswith("_")}
 
+
+def written_answers(files: merge.Tree) -> dict[str, Any]:
+    """What a rendered answers file holds, `_commit` included.
+
+    Raises:
+        KernelgenError: the template writes none, or none that can be read.
+    """
     if ANSWERS not in files:
         raise KernelgenError(f"the template writes no {ANSWERS}, so its projects can't be updated")
-    answers = yaml.safe_load(files[ANSWERS].data)
-    return {key: value for key, value in (answers or {}).items() if not key.startswith("_")}
+    subject, way_out = "the answers file that the template writes", f"mend {ANSWERS}.jinja in the template"
+    written = yamltext.parse(files[ANSWERS].data, f"{subject} is not YAML", where=ANSWERS, way_out=way_out)
+    if not isinstance(written or {}, dict):
+        raise KernelgenError(f"{subject} holds no answers", where=ANSWERS, way_out=way_out)
+    return dict(written or {})
 
 
 def _read_folder(root: Path) -> merge.Tree:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NOARCH = {"cann": "npu"}  # the backend that noarch names spell differently
 _NAME = re.compile(
     r"(?P<kind>torch-stable-abi|torch|tvm-ffi)(?P<major>\d)(?P<minor>\d+)(-(?P<abi>cxx11|cxx98))?"
-    r"-(?P<compute>cpu|metal|cu\d+|rocm\d+|xpu\d+)-(?P<machine>x86_64|aarch64)-(?P<system>linux|darwin|windows)"
+    r"-(?P<compute>cpu|metal|cu\d{2,}|rocm\d{2,}|xpu\d{2,})-(?P<machine>x86_64|aarch64)-(?P<system>linux|darwin|windows)"
 )
 _PREFIX = {"cuda": "cu", "rocm": "rocm", "xpu": "xpu"}
 

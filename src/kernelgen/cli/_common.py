@@ -61,14 +61,16 @@ def commas(text: str | None) -> list[str] | None:
 
 def pair(item: str) -> tuple[str, Any]:
     """`NAME=VALUE`, the value read as YAML, as Copier reads it."""
-    import yaml
+    from kernelgen import yamltext
 
     name, equals, value = item.partition("=")
     if not equals:
         raise KernelgenError(
             f"{item!r} is not NAME=VALUE", where="--data", way_out="for example --data version=2"
         )
-    return name, yaml.safe_load(value)
+    complaint = f"the value of {name} is not YAML: {value!r}"
+    way_out = f"put it in quotes if it is text: --data '{name}=\"{value}\"'"
+    return name, yamltext.parse(value, complaint, where="--data", way_out=way_out)
 
 
 def pairs(items: list[str] | None) -> dict[str, Any]:
