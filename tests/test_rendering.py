@@ -105,6 +105,24 @@ def test_no_scars(project: Path) -> None:
         assert not text.startswith("\n"), path
 
 
+def test_no_unused_helper(project: Path) -> None:
+    """What operator.h offers is what the operators call."""
+    header = (project / "torch-ext/operator.h").read_text()
+    callers = "".join(path.read_text() for path in (project / "torch-ext").glob("*.cpp"))
+    defined = set(re.findall(r"^inline \S+ (\w+)\(", header, re.M))
+    # A CPU source that writes nothing reads no stream either.
+    assert defined - {"current_stream"} == {n for n in ("check_device", "check_like") if f"::{n}(" in callers}
+
+
+def test_every_tensor_is_laid_out(project: Path) -> None:
+    for path in (project / "tests").glob("test_*.py"):
+        text = path.read_text()
+        tensors = re.findall(r'"(\w+)": make_tensor', text)
+        body = text.partition("def test_layouts(")[2].partition("\ndef ")[0]
+        laid_out = re.findall(r'"(\w+)"', body.partition(" = layout(")[0]) if tensors else []
+        assert laid_out == tensors, path.name
+
+
 def test_build_toml_is_accepted(project: Path) -> None:
     from kernels._rust import Build
 

@@ -45,36 +45,4 @@ void dispatch_dtype(const char* name, const at::Tensor& tensor, Function functio
   }
 }
 
-/// Refuses a `tensor` on another device than `reference`.
-inline void check_device(
-    const char* name,
-    const at::Tensor& tensor,
-    const char* reference_name,
-    const at::Tensor& reference) {
-  TORCH_CHECK(
-      tensor.device() == reference.device(),
-      name,
-      " is on ",
-      tensor.device(),
-      ", and must be on the device of ",
-      reference_name,
-      ", ",
-      reference.device());
-}
-
-/// Refuses a `tensor` of another shape or dtype than `reference`.
-inline void check_like(
-    const char* name,
-    const at::Tensor& tensor,
-    const char* reference_name,
-    const at::Tensor& reference) {
-  TORCH_CHECK(
-      tensor.sizes().equals(reference.sizes()), name, " must have the shape of ", reference_name);
-  TORCH_CHECK(
-      tensor.scalar_type() == reference.scalar_type(),
-      name,
-      " must have the dtype of ",
-      reference_name);
-}
-
 }  // namespace img2gray
