@@ -67,6 +67,10 @@ for text in json.loads(sys.argv[3]):
     attempt(f"called: {text}", lambda: tests.check(getattr(kernel, name), tests.arguments(device)))
     attempt(f"defaults: {text}", takes_defaults)
     attempt(f"opcheck: {text}", lambda: tests.test_opcheck(kernel, device))
+    if device == "cuda":
+        attempt(f"captured: {text}", lambda: tests.test_stream_and_graph(kernel))
+        if hasattr(tests, "test_compile"):  # torch.compile takes operators that return tensors only
+            attempt(f"compiled: {text}", lambda: tests.test_compile(kernel, device))
     count += 1
 print(json.dumps({"count": count, "failed": failed}))
 """
