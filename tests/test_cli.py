@@ -170,6 +170,27 @@ def test_a_folder_that_may_not_be_written_to(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: Permission denied")
 
 
+def test_what_a_project_cannot_be_is_refused_for_an_old_one_as_for_a_new_one(tmp_path: Path) -> None:
+    run("new", "my-kernel", "--defaults", cwd=tmp_path)
+    project = tmp_path / "my-kernel"
+    for command, what in (
+        (["rename", "k" * 65], "error: the kernel's name has 65 characters, and 64 are the limit"),
+        (["rename", "My Kernel"], "error: 'My Kernel' cannot be a kernel's name"),
+        (
+            ["op", "add", f"{'f' * 101}(Tensor x) -> Tensor"],
+            f"error: An operator cannot be called '{'f' * 101}'",
+        ),
+        (["update", "--data", "license=Foo"], "error: 'Foo' is no SPDX licence identifier"),
+        (["update", "--data", "ops=[aten]"], "error: Expected '(' and found the end."),
+        (["migrate", "--license", "Foo"], "error: 'Foo' is no SPDX licence identifier"),
+    ):
+        done = run(*command, cwd=project)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(what)
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=project, capture_output=True, check=True)
+    assert status.stdout == b""
+
+
 def test_a_conflict_is_shown_with_file_line_and_both_sides(tmp_path: Path) -> None:
     """And it ends with exit status 1; `update --abort` goes back."""
     run("new", "my-kernel", "--defaults", cwd=tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import yaml
 
 from kernelgen import scaffold, update
 from kernelgen.errors import KernelgenError
+from kernelgen.schema import names
+from kernelgen.template import TemplateSource
 
 
 def git(*arguments: str, cwd: Path) -> str:
@@ -72,6 +75,27 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
             "'exp' cannot be a kernel's name: C, C++, CUDA or Python has 'exp' already",
             "for example 'exp-kernel'",
         ),
+        (
+            {"kernel_name": "a" * 65},
+            "the kernel's name has 65 characters, and 64 are the limit",
+            "give a shorter one",
+        ),
+        (
+            {"ops": [f"{'a' * 101}(Tensor x) -> Tensor"]},
+            f"An operator cannot be called {'a' * 101!r}: "
+            "it is 101 characters long, and files are named after it: 100 are the limit.",
+            None,
+        ),
+        (
+            {"license": "Foo"},
+            "'Foo' is no SPDX licence identifier",
+            "for example Apache-2.0, MIT, BSD-3-Clause, or other",
+        ),
+        ({"license": "apache 2"}, "'apache 2' is no SPDX licence identifier", "did you mean 'Apache-2.0'?"),
+        ({"license": "MIT OR GPL"}, "'MIT OR GPL' is no SPDX licence identifier", "did you mean 'MIT'?"),
+        ({"license": "BSD3"}, "'BSD3' is no SPDX licence identifier", "did you mean 'BSD-3-Clause'?"),
+        ({"license": "GPL-3"}, "'GPL-3' is no SPDX licence identifier", "did you mean 'GPL-3.0-or-later'?"),
+        ({"license": "Zlibb"}, "'Zlibb' is no SPDX licence identifier", "did you mean 'Zlib'?"),
         ({"repoid": "a/b"}, "there is no question 'repoid'", "did you mean 'repo_id'?"),
         ({"operators": []}, "there is no question 'operators'", None),
         ({"ops": "f(Tensor x) -> Tensor"}, "`ops` must be a list of function schemas", None),
@@ -96,10 +120,63 @@ def test_bad_answers_write_nothing(
 
 
 @pytest.mark.parametrize(
+    "license_id", ["MIT", "mit", "MIT OR Apache-2.0", "LicenseRef-mine", "other", "unknown"]
+)
+def test_a_licence_that_is_one_is_taken(license_id: str) -> None:
+    scaffold.check_answers({"kernel_name": "my-kernel", "license": license_id}, known=None)
+
+
+def test_the_longest_names_make_a_project_and_the_template_holds_the_same_limits(
+    tmp_path: Path, repository: Path
+) -> None:
+    """Bare Copier reads the validators of copier.yml, kernelgen its own constants."""
+    name, operator = "k" * scaffold.LONGEST_NAME, "f" * names.LONGEST_OPERATOR
+    declared = f"{operator}.{'g' * names.LONGEST_OPERATOR}(Tensor x) -> Tensor"
+    made = scaffold.new(tmp_path / "kernel", {"kernel_name": name, "ops": [declared], "autograd": True})
+    assert (made.path / f"tests/test_{operator}_{'g' * names.LONGEST_OPERATOR}.py").is_file()
+    assert made.commit
+    source = tmp_path / "template"
+    source.mkdir()
+    shutil.copy(repository / "copier.yml", source)
+    for part in ("includes", "template"):
+        shutil.copytree(repository / part, source / part)
+    for answers in (
+        {"kernel_name": f"{name}k"},
+        {"kernel_name": "ok", "ops": [f"{operator}f(Tensor x) -> Tensor"]},
+        {"kernel_name": "ok", "ops": [declared.replace("(", "g(")]},
+    ):
+        with pytest.raises(KernelgenError, match=r"64 characters|100 characters"):
+            scaffold.render(TemplateSource(str(source), None, None), tmp_path / "bare", answers)
+        assert not (tmp_path / "bare").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/proc/k9", "No such file or directory"),
+        ("/dev/null/k9", "Not a directory"),
+        ("x" * 256, "File name too long"),
+    ],
+)
+def test_a_path_that_no_project_can_have(tmp_path: Path, path: str, reason: str) -> None:
+    with pytest.raises(KernelgenError) as refused:
+        scaffold.new(tmp_path / path, {"kernel_name": "k9"})
+    assert refused.value.what == f"the project cannot be written: {reason}"
+    assert refused.value.where == str(tmp_path / path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refusal_leaves_no_folders_above(tmp_path: Path) -> None:
+    with pytest.raises(KernelgenError):
+        scaffold.new(tmp_path / "a/b/my-kernel", {"repo_id": "nobody"})
+    assert list(tmp_path.iterdir()) == []
+    assert scaffold.new(tmp_path / "a/b/my-kernel", {}).commit
+
+
+@pytest.mark.parametrize(
     ("answers", "part"),
     [
         ({"repo_id": "nobody"}, "Write the repository as owner/name"),
-        ({"license": "not a licence!"}, "Write an SPDX licence identifier"),
         ({"backends": []}, "Choose one backend or more"),
         ({"backends": ["metal"]}, "backends"),
         ({"dtypes": ["float8"]}, "dtypes"),

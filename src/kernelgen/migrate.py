@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kernelgen import journal, update
 from kernelgen.errors import KernelgenError
 from kernelgen.journal import Change, File
-from kernelgen.project import find_root
+from kernelgen.project import find_root, refuse_license
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,6 +86,8 @@ def migrate(project: Path, *, license_id: str | None = None, dry_run: bool = Fal
         KernelgenError: nothing was changed: the project is dirty, build.toml can't be read, or the licence is
             needed.
     """
+    if license_id is not None:
+        refuse_license(license_id, "--license")
     tree = update.worktree(find_root(project), "a migration")
     with journal.locked(tree):
         update.refuse_unready(tree)

@@ -32,6 +32,10 @@ SOURCE_SUFFIXES = {".cc", ".cpp", ".cxx", ".cu"}
 _FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
 _SUBTABLES = ("cuda", "hub", "neuron", "tpu", "xpu")
 _GIT_SCHEMES = ("https", "http", "git", "ssh", "git+ssh", "git+https", "git+http")
+_COMMON_LICENSES = (
+    *("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause", "MPL-2.0", "ISC", "CC0-1.0"),
+    *("GPL-2.0-or-later", "GPL-3.0-or-later", "LGPL-3.0-or-later", "AGPL-3.0-or-later"),
+)
 _TYPE_NAMES = {str: "a string", int: "a number", list: "a list", dict: "a table", bool: "true or false"}
 
 
@@ -715,6 +719,36 @@ def _is_license(text: str) -> bool:
     except InvalidLicenseExpression:
         return text.lower() in ("other", "unknown")
     return True
+
+
+def refuse_license(text: str, where: str) -> None:
+    """Refuse what is no SPDX expression; `other` and `unknown` are the Hub's words for the rest.
+
+    Raises:
+        KernelgenError: with the nearest identifier, where there is one.
+    """
+    if _is_license(text):
+        return
+    near = _nearest_license(text)
+    raise KernelgenError(
+        f"{text!r} is no SPDX licence identifier",
+        where=where,
+        way_out=f"did you mean {near!r}?" if near else "for example Apache-2.0, MIT, BSD-3-Clause, or other",
+    )
+
+
+def _nearest_license(text: str) -> str | None:
+    """The identifier that was probably meant: a common one of the same family, else the nearest by spelling."""
+    from difflib import get_close_matches
+
+    from packaging.licenses._spdx import LICENSES
+
+    said = re.sub(r"[^a-z0-9.]+", "-", text.lower()).removesuffix("-license")
+    name = re.split(r"[^a-z]", said)[0]
+    family = {known.lower(): known for known in _COMMON_LICENSES if known.lower().split("-")[0] == name}
+    known = family or {str(about["id"]).lower(): str(about["id"]) for about in LICENSES.values()}
+    found = get_close_matches(said, known, 1, cutoff=0.1 if family else 0.8)
+    return known[found[0]] if found else None
 
 
 def _derived_backends(components: tuple[Component, ...], framework: Framework) -> tuple[str, ...]:

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from kernelgen import git, template, update, yamltext
 from kernelgen.errors import KernelgenError
+from kernelgen.project import refuse_license
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 # kernel-builder's rule; copier.yml holds it too.
 KERNEL_NAME = r"[a-z][a-z0-9-]*[a-z0-9]"
+# Files, folders and a torch namespace are named after the kernel, and the Hub takes 96 for owner/name.
+LONGEST_NAME = 64
 
 
 @dataclass(frozen=True)
@@ -64,17 +67,27 @@ def new(
         KernelgenError: the folder has files, an answer is unknown or refused, or the template fails.
     """
     path = path.absolute()
-    refuse_files(path, overwrite=overwrite)
     answers = {"kernel_name": path.name, **data}
-    source = template.source(template_source)
-    check_answers(answers, known=questions(source) if template_source is None else None)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        rendered = Path(folder) / path.name
-        render(source, rendered, answers, ask=ask)
-        final = update.read_answers(rendered)
-        check_answers(final, known=None)
-        files = _move(rendered, path)
+    check_kernel_name(str(answers["kernel_name"]))
+    try:
+        refuse_files(path, overwrite=overwrite)
+        source = template.source(template_source)
+        check_answers(answers, known=questions(source) if template_source is None else None)
+        # Beside its place, for a rename; folders that are missing above it are made when nothing can fail.
+        above = next(folder for folder in path.parents if folder.exists())
+        with tempfile.TemporaryDirectory(prefix=".kernelgen-new.", dir=above) as folder:
+            rendered = Path(folder) / "project"
+            render(source, rendered, answers, ask=ask)
+            final = update.read_answers(rendered)
+            check_answers(final, known=None)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files = _move(rendered, path)
+    except OSError as error:  # /proc, a full disk, a name that the file system does not take
+        raise KernelgenError(
+            f"the project cannot be written: {error.strerror or error}",
+            where=str(path),
+            way_out="choose another path",
+        ) from error
     made, note = _into_git(path, files, commit=commit)
     return NewProject(path, final, made, note)
 
@@ -134,6 +147,8 @@ def check_answers(answers: Mapping[str, Any], *, known: frozenset[str] | None) -
                 way_out=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}",
             )
     check_kernel_name(str(answers.get("kernel_name", "")))
+    if answers.get("license") is not None:
+        refuse_license(str(answers["license"]), "license")
     ops = answers.get("ops")
     if ops is not None:
         check_operators(ops, answers)
@@ -153,6 +168,13 @@ def check_kernel_name(name: str) -> None:
             detail="  two or more of a-z, 0-9 and dashes; a letter first, no dash last",
             way_out=f"for example {better if re.fullmatch(KERNEL_NAME, better) else 'my-kernel'!r}",
         )
+    if len(name) > LONGEST_NAME:
+        raise KernelgenError(
+            f"the kernel's name has {len(name)} characters, and {LONGEST_NAME} are the limit",
+            where="kernel_name",
+            detail=f"  {name[:LONGEST_NAME]}...",
+            way_out="give a shorter one",
+        )
     text = (Path(__file__).parent / "data" / "global_names.txt").read_text("utf-8")
     taken = {word for line in text.splitlines() if not line.startswith("#") for word in line.split()}
     python_name = name.replace("-", "_")
@@ -162,6 +184,24 @@ def check_kernel_name(name: str) -> None:
             where="kernel_name",
             way_out=f"for example '{name}-kernel'",
         )
+
+
+def check_changes(changes: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
+    """Hold other answers for a project of kernelgen's own template against what Copier cannot judge.
+
+    Args:
+        changes: the answers that change; the others stand, whatever they are.
+        answers: all that the project has, `_src_path` included.
+
+    Raises:
+        KernelgenError: as for `check_answers`.
+    """
+    if not template.is_own(str(answers.get("_src_path", ""))):
+        return
+    if changes.get("license") is not None:
+        refuse_license(str(changes["license"]), "license")
+    if changes.keys() & {"ops", "backends", "abi", "autograd", "layers"}:
+        check_operators({**answers, **changes}.get("ops"), {**answers, **changes})
 
 
 def check_operators(ops: object, answers: Mapping[str, Any]) -> list[str]:

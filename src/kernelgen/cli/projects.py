@@ -165,6 +165,7 @@ def update(
     kernelgen update --dry-run
     kernelgen update --data abi=stable
     """
+    from kernelgen import scaffold
     from kernelgen import template as templates
     from kernelgen import update as updates
 
@@ -182,6 +183,8 @@ def update(
             typer.echo(f"restored {path}")
         return
     changes = pairs(data)
+    if changes and not template:
+        scaffold.check_changes(changes, updates.read_answers(root))
     report = updates.update(root, dry_run=dry_run, to_version=to, drop=drop, data=changes, source=template)
     _report(report, dry_run=dry_run)
 
@@ -197,9 +200,12 @@ def rename(
     \b
     kernelgen rename better-name
     """
+    from kernelgen import scaffold
     from kernelgen import update as updates
 
-    _report(updates.rename(generated(project), name, dry_run=dry_run), dry_run=dry_run)
+    root = generated(project)
+    scaffold.check_kernel_name(name)
+    _report(updates.rename(root, name, dry_run=dry_run), dry_run=dry_run)
 
 
 @app.command()
@@ -222,10 +228,14 @@ def adopt(
     kernelgen adopt --data license=MIT --take .github/ --take .clang-format
     """
     from kernelgen import adopt as adoption
+    from kernelgen.project import refuse_license
 
+    given = pairs(data)
+    if given.get("license") is not None:
+        refuse_license(str(given["license"]), "--data license")
     done = adoption.adopt(
         one_folder(project, folder),
-        data=pairs(data),
+        data=given,
         take=take or (),
         branch=branch,
         dry_run=dry_run,

@@ -132,6 +132,10 @@ def _reserved_shape(name: str) -> str | None:
     return None
 
 
+def _too_long(name: str) -> str:
+    return f"{len(name)} characters long, and files are named after it: {LONGEST_OPERATOR} are the limit"
+
+
 def why_not_kernel(name: str) -> str | None:
     """Say why a kernel's Python package cannot be called `name`, as the end of a sentence; None if it can."""
     if name in sys.stdlib_module_names:
@@ -144,8 +148,15 @@ def why_not_argument(name: str) -> str | None:
     return _EVERYWHERE.get(name) or _reserved_shape(name)
 
 
+# A file name has 255 bytes at most: this leaves room for an operator, its overload, `_backward` and endings.
+# copier.yml holds it too.
+LONGEST_OPERATOR = 100
+
+
 def why_not_operator(name: str) -> str | None:
     """Say why an operator cannot be called `name`, as the end of a sentence; None if it can."""
+    if len(name) > LONGEST_OPERATOR:
+        return _too_long(name)
     if name.startswith("_"):
         return "not public, because it begins with an underscore"
     if _HEADER_SHAPES.fullmatch(name):
@@ -157,6 +168,8 @@ def why_not_overload(name: str) -> str | None:
     """Say why an overload cannot be called `name`, as the end of a sentence; None if it can."""
     if name in _OVERLOADS.split():
         return "an attribute of every operator in `torch.ops`"
+    if len(name) > LONGEST_OPERATOR:
+        return _too_long(name)
     if name.startswith("_"):
         return "private, because it begins with an underscore"
     return {
