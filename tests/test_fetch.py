@@ -29,8 +29,10 @@ from kernelgen.errors import KernelgenError
 from kernelgen.toolchain import user_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from filelock import FileLock
 
 HEADERS = {
     "torch/include/ATen/ATen.h": b"#pragma once\n",
@@ -321,6 +323,64 @@ def test_a_member_that_differs_from_its_record_is_refused(index: Index) -> None:
     assert fetch.cached() == []
 
 
+def deflated(name: str, version: str, files: dict[str, bytes]) -> bytes:
+    """A wheel whose members are compressed, as real ones are."""
+    buffer = io.BytesIO()
+    stored = io.BytesIO(make_wheel(name, version, files))
+    with zipfile.ZipFile(stored) as source, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
+        for member in source.namelist():
+            target.writestr(member, source.read(member))
+    return buffer.getvalue()
+
+
+def spoil_member(data: bytes, name: str) -> bytes:
+    """The same wheel with other bytes where a member's compressed data begins."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        member = next(m for m in archive.infolist() if m.filename.endswith(name))
+    at = member.header_offset + 30 + len(member.filename)
+    return data[:at] + b"\xff" * member.compress_size + data[at + member.compress_size :]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (lambda data: spoil_member(data, "version.py"), "torch/version.py"),
+        (lambda data: spoil_member(data, "RECORD"), "RECORD"),
+        (lambda data: data[: len(data) // 2], "the list of members"),
+        (lambda _: b"", "the list of members"),
+        (lambda data: data.replace(b"PK\1\2", b"PK\1\3"), "the list of members"),
+        (lambda data: data.replace(b"PK\3\4", b"PK\3\5"), ""),
+    ],
+)
+def test_a_damaged_wheel_is_said(tmp_path: Path, spoil: Callable[[bytes], bytes], what: str) -> None:
+    path = tmp_path / "torch.whl"
+    path.write_bytes(spoil(deflated("torch", "9.9.1", HEADERS)))
+    one = wheel.Wheel("torch", "9.9.1", "https://example.com/torch.whl", "")
+    with pytest.raises(KernelgenError, match=r"arrived damaged") as caught:
+        wheel.unpack(one, path, tmp_path / "tree", fetch._is_torch_header)
+    assert caught.value.what.startswith(what)
+    assert path.exists(), "a file of the user's index is left alone"
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_damaged_list_of_members_is_fetched_anew(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: bool
+) -> None:
+    index.ranges = ranges
+    index.add("torch", "9.9.1", LIBRARY | HEADERS)
+    (name,) = index.files
+    good = index.files[name]
+    with zipfile.ZipFile(io.BytesIO(good)) as archive:
+        metadata = archive.read(next(n for n in archive.namelist() if n.endswith("/METADATA")))
+    monkeypatch.setattr(Handler, "_metadata", lambda *_: metadata)
+    index.files[name] = good.replace(b"PK\1\2", b"PK\1\3")
+    with pytest.raises(KernelgenError, match=r"^the list of members of torch 9\.9\.1 arrived damaged"):
+        fetch.torch_headers("9.9")
+    assert not any((tmp_path / "cache/partial").iterdir())
+    index.files[name] = good
+    assert fetch.torch_headers("9.9").version == "9.9.1+cu130"
+
+
 @pytest.mark.parametrize("damage", ["missing", "size", "contents"])
 def test_a_damaged_cache_is_mended(index: Index, damage: str) -> None:
     index.add("torch", "9.9.1", HEADERS)
@@ -479,6 +539,25 @@ def test_clean_cache_refuses_while_another_process_fetches(index: Index) -> None
             fetch.clean_cache()
         other.kill()
     assert len(fetch.clean_cache()[0]) == 1
+
+
+def test_clean_cache_takes_what_is_there_once_it_has_the_lock(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fetch._lock
+
+    def late(kind: str) -> FileLock:
+        """Another process ends its fetch just before the lock is ours."""
+        if left.exists():
+            left.rename(done)
+        return lock(kind)
+
+    left, done = tmp_path / "cache/.unpack-torch-x", tmp_path / "cache/toolchains/torch-9"
+    left.mkdir(parents=True)
+    done.parent.mkdir()
+    monkeypatch.setattr(fetch, "_lock", late)
+    assert fetch.clean_cache()[0] == [done]
+    assert not done.exists()
 
 
 def test_two_processes_fetch_once(index: Index) -> None:

@@ -176,25 +176,29 @@ def clean_cache(*, dry_run: bool = False) -> tuple[list[Path], int]:
     Raises:
         KernelgenError: another process is fetching into the cache at this moment.
     """
-    root = user_cache()
-    ours = ("toolchains/*", "partial/*", ".unpack-*")  # the last are left by a kill
-    doomed = [path for pattern in ours for path in sorted(root.glob(pattern))]
-    size = sum(_size(path) for path in doomed)
+    doomed = _removable()
     if dry_run or not doomed:
-        return doomed, size
+        return doomed, sum(_size(path) for path in doomed)
     try:
         with ExitStack() as locks:
             for kind in _KINDS:
                 locks.enter_context(_lock(kind).acquire(timeout=0))
+            doomed = _removable()  # a fetch may have ended since
+            size = sum(_size(path) for path in doomed)
             for path in doomed:
                 shutil.rmtree(path)
     except Timeout:
         raise KernelgenError(
             "another kernelgen is fetching a toolchain into the cache",
-            where=str(root),
+            where=str(user_cache()),
             way_out="wait for it to end, then clean again",
         ) from None
     return doomed, size
+
+
+def _removable() -> list[Path]:
+    ours = ("toolchains/*", "partial/*", ".unpack-*")  # the last are left by a kill
+    return [path for pattern in ours for path in sorted(user_cache().glob(pattern))]
 
 
 # --- Unpacking ----------------------------------------------------------------------------------------------

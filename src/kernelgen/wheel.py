@@ -25,6 +25,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -113,7 +114,9 @@ def _ask_pip(requirements: Sequence[str], tags: Sequence[str]) -> tuple[list[Whe
             command += ["--target", str(Path(scratch) / "target")]
         # Neither setting concerns a run that installs nothing, and both would stop it.
         env = os.environ | {"PIP_REQUIRE_VIRTUALENV": "0", "PIP_USER": "0", "PIP_NO_INPUT": "1"}
-        done = subprocess.run([*command, *requirements], capture_output=True, text=True, env=env, check=False)
+        done = subprocess.run(
+            [*command, *requirements], capture_output=True, text=True, errors="replace", env=env, check=False
+        )
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
             return [], "\n".join(errors) or done.stderr
@@ -228,13 +231,14 @@ def _ranges_of(remote: _Remote, wanted: Callable[[str], bool]) -> list[Range]:
         file.seek(tail)
         listing = _central_directory(file.read(), remote.size)
     remote.ensure([(listing, remote.size)])
-    return [*_member_ranges(remote.path, listing, wanted), (listing, remote.size)]
+    with _archive(remote.wheel, remote.path) as archive:
+        return [*_member_ranges(archive.infolist(), listing, wanted), (listing, remote.size)]
 
 
-def _member_ranges(path: Path, listing: int, wanted: Callable[[str], bool]) -> list[Range]:
+def _member_ranges(
+    members: Sequence[zipfile.ZipInfo], listing: int, wanted: Callable[[str], bool]
+) -> list[Range]:
     """Where the wanted members lie: each from its header to the next member's."""
-    with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
     starts = [*sorted(member.header_offset for member in members), listing]
     following = dict(itertools.pairwise(starts))
     return [
@@ -248,7 +252,11 @@ def _download_with_pip(wheel: Wheel, folder: Path, reason: Exception) -> Path:
     """The whole wheel by pip itself, which knows keyrings, client certificates and the like."""
     command = [*_pip(), "download", "--no-deps", "--only-binary=:all:", "--quiet", "--dest", str(folder)]
     done = subprocess.run(
-        [*command, f"{wheel.name}=={wheel.version}"], capture_output=True, text=True, check=False
+        [*command, f"{wheel.name}=={wheel.version}"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
     found = sorted(folder.glob("*.whl"))
     if done.returncode or not found:
@@ -282,8 +290,9 @@ def _check_sha256(wheel: Wheel, path: Path) -> None:
 
 def unpack(wheel: Wheel, path: Path, tree: Path, wanted: Callable[[str], bool]) -> None:
     """Unpack the wanted members, each compared with the wheel's RECORD, links and foreign paths refused."""
-    with zipfile.ZipFile(path) as archive:
-        record = _record(archive)
+    with _archive(wheel, path) as archive:
+        with _intact(wheel, "RECORD", path):
+            record = _record(archive)
         for member in archive.infolist():
             if member.is_dir() or not wanted(member.filename):
                 continue
@@ -292,10 +301,8 @@ def unpack(wheel: Wheel, path: Path, tree: Path, wanted: Callable[[str], bool]) 
                 raise KernelgenError(f"{wheel.name} holds a path that leaves it: {member.filename!r}")
             target = tree.joinpath(*parts)
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
+            with _intact(wheel, member.filename, path):
                 data = archive.read(member)
-            except (zipfile.BadZipFile, OSError) as error:
-                raise _damaged(wheel, member.filename, path) from error
             expected = record.get(member.filename)
             if (
                 expected
@@ -305,6 +312,20 @@ def unpack(wheel: Wheel, path: Path, tree: Path, wanted: Callable[[str], bool]) 
             target.write_bytes(data)
             if (member.external_attr >> 16) & 0o111:
                 target.chmod(0o755)
+
+
+def _archive(wheel: Wheel, path: Path) -> zipfile.ZipFile:
+    with _intact(wheel, "the list of members", path):
+        return zipfile.ZipFile(path)
+
+
+@contextmanager
+def _intact(wheel: Wheel, member: str, path: Path) -> Iterator[None]:
+    """Say which part of a wheel is damaged, by whatever zipfile trips over in it."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as error:
+        raise _damaged(wheel, member, path) from error
 
 
 def _forget(path: Path) -> None:
@@ -346,7 +367,7 @@ class _Remote:
     FILE = "mirror"
 
     def __init__(self, wheel: Wheel, folder: Path) -> None:
-        self._wheel = wheel
+        self.wheel = wheel
         self._opener = _opener()
         self.path = folder / self.FILE
         self._journal = folder / "ranges"
@@ -419,7 +440,7 @@ class _Remote:
     def _open(self, headers: dict[str, str]) -> Any:
         # gzip would make the ranges those of another file.
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked by reading
-            self._wheel.url, headers={"Accept-Encoding": "identity", "User-Agent": "kernelgen", **headers}
+            self.wheel.url, headers={"Accept-Encoding": "identity", "User-Agent": "kernelgen", **headers}
         )
         return self._opener.open(request, timeout=60)
 
@@ -509,7 +530,9 @@ def _pip_config() -> dict[str, str]:
 
     `pip config list` prints `global.cert='/path'` and `:env:.cert='/path'`.
     """
-    done = subprocess.run([*_pip(), "config", "list"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*_pip(), "config", "list"], capture_output=True, text=True, errors="replace", check=False
+    )
     rows = re.findall(r"^(\S+?)\.([\w-]+)='(.*)'$", done.stdout, flags=re.MULTILINE)
     rank = {"global": 0, "install": 1, "download": 1, ":env:": 2}
     known = sorted((row for row in rows if row[0] in rank), key=lambda row: rank[row[0]])
