@@ -209,3 +209,47 @@ def test_compilers_for_amd_and_intel(tmp_path: Path, monkeypatch: pytest.MonkeyP
     hipcc = program(tmp_path / "rocm" / "bin" / "hipcc", "HIP version: 7.1.25424-abc")
     monkeypatch.setenv("ROCM_HOME", str(tmp_path / "rocm"))
     assert toolchain.probe_rocm() == toolchain.Rocm("7.1", tmp_path / "rocm", hipcc)
+
+
+@pytest.mark.parametrize("says", ["", "not JSON", "[]", '{"version": "3.11.0"}'])
+def test_a_program_that_is_no_interpreter(tmp_path: Path, says: str) -> None:
+    path = program(tmp_path / "true", says)
+    with pytest.raises(KernelgenError) as caught:
+        probe_python(path)
+    assert caught.value.what == f"{path} does not run as a Python interpreter"
+    assert caught.value.where == "--python"
+    assert caught.value.detail == (says or None)
+
+
+def test_an_interpreter_that_prints_at_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "python"
+    path.write_text(f'#!/bin/sh\necho hello\nexec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    assert probe_python(path).python.version == probe_python().python.version
+
+
+@pytest.mark.parametrize("text", ["", "__version__ = git()\n", "\xff"])
+def test_a_torch_without_a_version(tmp_path: Path, text: str) -> None:
+    folder = make_torch(tmp_path, "2.10.1")
+    (folder / "version.py").write_bytes(text.encode("latin-1"))
+    with pytest.raises(KernelgenError, match="is not a torch package") as caught:
+        read_torch(folder)
+    assert caught.value.way_out == "reinstall torch"
+
+
+def test_what_a_program_says_need_not_be_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "cc"
+    path.write_bytes(b"#!/bin/sh\necho '\xe9 g++ 12.2.0'\n")
+    path.chmod(0o755)
+    done = toolchain._run([path])
+    assert done is not None
+    assert done.stdout == "\ufffd g++ 12.2.0\n"
+
+
+def test_the_cache_is_one_place_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KERNELGEN_CACHE", "cache")
+    assert toolchain.user_cache() == tmp_path / "cache"
+    monkeypatch.setenv("KERNELGEN_CACHE", "~/cache")
+    assert toolchain.user_cache() == tmp_path / "home" / "cache"

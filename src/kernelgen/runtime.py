@@ -191,7 +191,9 @@ def _readable(error: str) -> str:
     symbol = re.search(r"undefined symbol: (_Z\w+)", error)
     if symbol is None or shutil.which("c++filt") is None:
         return error
-    plain = subprocess.run(["c++filt", symbol[1]], capture_output=True, text=True, check=False).stdout.strip()
+    command = ["c++filt", symbol[1]]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    plain = done.stdout.strip()
     return error.replace(symbol[1], f"{symbol[1]} ({plain})")
 
 

@@ -214,10 +214,21 @@ def _python_facts(path: Path) -> dict[str, Any]:
         exec(_PYTHON_SCRIPT, scope)  # noqa: S102  the constant above; a process more would cost 30 ms
         return dict(json.loads(scope["facts"]))
     result = _run([path, "-c", f"{_PYTHON_SCRIPT}print(facts)"])
-    if result is None or result.returncode:
-        detail = result.stderr.strip() if result else None
-        raise KernelgenError(f"{path} does not run as a Python interpreter", detail=detail)
-    return dict(json.loads(result.stdout))
+    said = result.stdout.strip() if result else ""
+    try:
+        if result is None or result.returncode:
+            raise ValueError
+        facts = dict(json.loads(said.rpartition("\n")[2]))  # a site's own module may print before us
+    except (ValueError, TypeError):
+        facts = {}
+    if not facts.keys() >= {"version", "include", "site", "free", "packages"}:
+        raise KernelgenError(
+            f"{path} does not run as a Python interpreter",
+            where="--python",
+            detail=(result.stderr.strip() if result else "") or said or None,
+            way_out="name one that does, such as .venv/bin/python",
+        )
+    return facts
 
 
 def _existing_python(executable: Path | str) -> Path:
@@ -238,14 +249,18 @@ def read_torch(folder: Path) -> Torch:
     """
     try:
         text = (folder / "version.py").read_text("utf-8")
-    except OSError:
-        raise KernelgenError(f"{folder} is not a torch package", way_out="reinstall torch") from None
-    include = folder / "include"
-    if not (include / "c10").is_dir():
-        raise KernelgenError(f"the torch in {folder} has no headers", way_out="install torch from its wheel")
+    except (OSError, UnicodeDecodeError):
+        text = ""
     facts = dict(
         re.findall(r"^(__version__|cuda|hip|xpu)\b[^=\n]*= *['\"]([^'\"]+)['\"]", text, re.MULTILINE)
     )
+    if "__version__" not in facts:
+        raise KernelgenError(
+            f"{folder} is not a torch package: its version.py says no version", way_out="reinstall torch"
+        )
+    include = folder / "include"
+    if not (include / "c10").is_dir():
+        raise KernelgenError(f"the torch in {folder} has no headers", way_out="install torch from its wheel")
     config = folder / "share" / "cmake" / "Torch" / "TorchConfig.cmake"
     old_abi = config.exists() and "_GLIBCXX_USE_CXX11_ABI=0" in config.read_text("utf-8")
     lib = folder / "lib"
@@ -267,9 +282,8 @@ def read_tvm_ffi(folder: Path) -> TvmFfi:
     include = folder / "include"
     if not dist or not include.is_dir() or not lib.is_dir():
         raise KernelgenError(f"the tvm-ffi in {folder} is incomplete", way_out="pip install apache-tvm-ffi")
-    dlpack = (folder / "3rdparty" / "dlpack" / "include", folder / "include" / "dlpack")
-    extra = tuple(d for d in dlpack[:1] if d.is_dir())
-    return TvmFfi(dist[-1].stem.split("-")[1], (include, *extra), lib)
+    dlpack = folder / "3rdparty" / "dlpack" / "include"
+    return TvmFfi(dist[-1].stem.split("-")[1], (include, *([dlpack] if dlpack.is_dir() else [])), lib)
 
 
 def host_names() -> tuple[str, ...]:
@@ -511,7 +525,7 @@ def gpu_archs() -> tuple[str, ...]:
 def user_cache() -> Path:
     """Where probes, compatibility objects and toolchains are kept: $KERNELGEN_CACHE, or the user's cache."""
     if place := os.environ.get("KERNELGEN_CACHE"):
-        return Path(place)
+        return Path(place).expanduser().absolute()
     from platformdirs import user_cache_path
 
     return user_cache_path("kernelgen", appauthor=False)
@@ -556,6 +570,7 @@ def _run(command: list[Path | str]) -> subprocess.CompletedProcess[str] | None:
             [str(c) for c in command],
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             timeout=60,
             env=environment,
