@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,13 @@ def test_what_is_not_said_is_asked(tmp_path: Path) -> None:
     given = {"repo_id": "acme/x", "license": "MIT", "ops": ["relu(Tensor x) -> Tensor"]}
     assert adopt.adopt(project, data=given).examination.answers["license"] == "MIT"
     assert any("edition 3" in note for note in found.notes)
+
+
+def test_a_remote_that_is_not_utf_8_names_no_repository(tmp_path: Path) -> None:
+    text = BUILD.replace('[general.hub]\nrepo-id = "acme/my-relu"\n', "")
+    root = hand_written(tmp_path / "p", **{"build.toml": text})
+    subprocess.run([b"git", b"remote", b"add", b"origin", b"/srv/\xe9"], cwd=root, check=True)
+    assert "repo_id" not in adopt.examine(root).answers
 
 
 def test_refused_with_the_reason(tmp_path: Path) -> None:

@@ -653,3 +653,12 @@ def test_the_executable_bit_is_merged() -> None:
     theirs = {"run.sh": journal.File("100755", b"a\n")}
     merged = merge.merge(base, ours, theirs, owned=lambda _: False, labels=merge.Labels("a", "b"))
     assert merged.files == theirs
+
+
+def test_tags_that_are_not_utf_8_or_hold_odd_breaks_are_passed_over(toy: Path, tmp_path: Path) -> None:
+    before = update._list_tags(str(toy))
+    toy = shutil.copytree(toy, tmp_path / "toy")
+    for tag in (b"v\xe9", "a\u2028b".encode()):
+        subprocess.run([b"git", b"tag", tag], cwd=toy, check=True)
+    assert update._list_tags(str(toy)) == before
+    assert before

@@ -317,7 +317,8 @@ def _pyproject_name(files: dict[str, bytes]) -> str | None:
 def _find_repository(tree: journal.Worktree, examination: Examination) -> None:
     """The Hub repository: the remote if it is on the Hub."""
     if "repo_id" not in examination.answers:
-        remote = git.run("remote", "get-url", "origin", cwd=tree.project, check=False).stdout.decode().strip()
+        said = git.run("remote", "get-url", "origin", cwd=tree.project, check=False).stdout
+        remote = said.decode(errors="replace").strip()
         match = re.search(
             r"(?:huggingface\.co|hf\.co)[:/](?:kernels/|models/)?([\w.-]+/[\w.-]+?)(?:\.git)?/?$", remote
         )

@@ -523,7 +523,7 @@ def _list_tags(url: str) -> tuple[str, ...]:
             detail=listed.stderr.decode(errors="replace").strip(),
             way_out="pass --template with an address that works here",
         )
-    names = [line.split("\trefs/tags/", 1)[1] for line in listed.stdout.decode().splitlines()]
+    names = re.findall(r"\trefs/tags/(.+)$", listed.stdout.decode(errors="replace"), re.MULTILINE)
     return tuple(sorted(filter(_is_version, names), key=_version))
 
 
