@@ -58,6 +58,48 @@ def test_a_path_with_a_space_and_a_letter_beyond_ascii(tmp_path: Path) -> None:
     assert git("status", "--porcelain", cwd=made.path) == ""
 
 
+SET_IDENTITY = 'git config --global user.name "Your Name" && git config --global user.email you@example.org'
+
+
+def test_without_a_git_identity_the_note_says_how_to_set_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
+    commit = "git commit -m 'New kernel: my-kernel'"
+    made = scaffold.new(tmp_path / "my-kernel", {})
+    assert made.commit is None
+    assert made.note == (
+        f"staged but not committed, since git does not know who you are; tell it: {SET_IDENTITY} && {commit}"
+    )
+    assert git("diff", "--cached", "--name-only", cwd=made.path).count("\n") > 15
+    staged = scaffold.new(tmp_path / "other/my-kernel", {}, commit=False)
+    before = "staged; commit it before the first update or Nix build: "
+    assert staged.note == f"{before}{SET_IDENTITY} && {commit}"
+    with pytest.raises(KernelgenError) as refused:
+        update.worktree(made.path)
+    assert refused.value.way_out == f"{SET_IDENTITY} && git add -A && git commit -m 'Start'"
+    # Who one is may also be said by variables.
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "Test")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "test@example.com")
+    assert scaffold.new(tmp_path / "third/my-kernel", {}).commit
+    staged = scaffold.new(tmp_path / "fourth/my-kernel", {}, commit=False)
+    assert staged.note == f"{before}{commit}"
+
+
+def test_a_commit_that_a_hook_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    (hooks / "pre-commit").write_text("#!/bin/sh\necho 'ask first' >&2\nexit 1\n")
+    (hooks / "pre-commit").chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".gitconfig").write_text(
+        f"[user]\n\tname = Test\n\temail = test@example.com\n[core]\n\thooksPath = {hooks}\n"
+    )
+    assert scaffold.new(tmp_path / "my-kernel", {}).note == "staged but not committed: ask first"
+
+
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     (tmp_path / "my-kernel").mkdir()
     assert scaffold.new(tmp_path / "my-kernel", {}).commit
@@ -224,17 +266,6 @@ def test_overwrite_keeps_and_does_not_stage_what_is_not_the_templates(tmp_path: 
     assert git("status", "--porcelain", cwd=made.path) == "?? .env"
 
 
-def test_without_an_identity_it_stages_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    empty = tmp_path / "empty.gitconfig"
-    empty.write_text("[user]\n\tuseConfigOnly = true\n")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    empty.rename(tmp_path / ".gitconfig")
-    made = scaffold.new(tmp_path / "my-kernel", {})
-    assert made.commit is None
-    assert made.note == "staged but not committed: git has no identity (git config user.name and user.email)"
-    assert git("diff", "--cached", "--name-only", cwd=made.path).count("\n") > 15
-
-
 def test_no_commit_leaves_it_staged(tmp_path: Path) -> None:
     made = scaffold.new(tmp_path / "my-kernel", {}, commit=False)
     assert made.commit is None
@@ -245,7 +276,7 @@ def test_no_repository_within_a_repository(tmp_path: Path) -> None:
     git("init", "-q", cwd=tmp_path)
     made = scaffold.new(tmp_path / "kernels" / "my-kernel", {})
     assert not (made.path / ".git").exists()
-    assert made.note == f"staged in the repository around it, {tmp_path}: commit it there"
+    assert made.note == f"staged in the repository around it, {tmp_path}; commit it there: git commit"
     assert "kernels/my-kernel/build.toml" in git("diff", "--cached", "--name-only", cwd=tmp_path).splitlines()
 
 

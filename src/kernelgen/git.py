@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-# Kept because they say how to reach a remote or where to stop looking for a repository; every other GIT_*
-# variable (GIT_DIR and GIT_INDEX_FILE of a hook above all) would point git at somebody else's repository.
-_KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH")
+# Kept because they say how to reach a remote, where to stop looking for a repository or who commits; every
+# other GIT_* (GIT_DIR and GIT_INDEX_FILE of a hook above all) would point git at somebody else's repository.
+_KEPT = (
+    *("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH"),
+    *("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
+)
 _IDENTITY = {
     "GIT_AUTHOR_NAME": "kernelgen",
     "GIT_AUTHOR_EMAIL": "kernelgen@localhost",
@@ -88,3 +91,12 @@ def text(*args: str, cwd: Path, hermetic: bool = False, env: Mapping[str, str] |
     return (
         run(*args, cwd=cwd, hermetic=hermetic, env=env).stdout.decode("utf-8", "surrogateescape").rstrip("\n")
     )
+
+
+def to_commit(command: str, *, cwd: Path) -> str:
+    """A command that commits, as a way out: after those that tell git who commits, where it does not know."""
+    idents = ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT")
+    if not any(run("var", ident, cwd=cwd, check=False).returncode for ident in idents):
+        return command
+    set_them = 'git config --global user.name "Your Name" && git config --global user.email you@example.org'
+    return f"{set_them} && {command}"

@@ -738,7 +738,7 @@ def refuse_license(text: str, where: str) -> None:
 
 
 def _nearest_license(text: str) -> str | None:
-    """The identifier that was probably meant: a common one of the same family, else the nearest by spelling."""
+    """The identifier that was probably meant: a common one of its family, or the nearest by spelling."""
     from difflib import get_close_matches
 
     from packaging.licenses._spdx import LICENSES

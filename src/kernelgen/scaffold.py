@@ -6,6 +6,7 @@ import difflib
 import keyword
 import os
 import re
+import shlex
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -332,12 +333,21 @@ def _into_git(path: Path, files: Sequence[str], *, commit: bool) -> tuple[str | 
         git.run("init", "-q", "--initial-branch=main", cwd=path)
     git.run("add", "--", *files, cwd=path)
     if enclosing is not None:
-        return None, f"staged in the repository around it, {enclosing}: commit it there"
+        hint = git.to_commit("git commit", cwd=path)
+        return None, f"staged in the repository around it, {enclosing}; commit it there: {hint}"
+    subject = f"New kernel: {path.name}"
+    to_commit = git.to_commit(f"git commit -m {shlex.quote(subject)}", cwd=path)
     if not commit:
-        return None, "staged; commit it before the first update or Nix build"
-    done = git.run("commit", "-q", "-m", f"New kernel: {path.name}", cwd=path, check=False)
+        return None, f"staged; commit it before the first update or Nix build: {to_commit}"
+    done = git.run("commit", "-q", "-m", subject, cwd=path, check=False)
     if done.returncode:
-        return None, "staged but not committed: git has no identity (git config user.name and user.email)"
+        if " && " in to_commit:
+            return (
+                None,
+                f"staged but not committed, since git does not know who you are; tell it: {to_commit}",
+            )
+        said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        return None, f"staged but not committed: {said[-1] if said else 'git refused'}"
     return git.text("rev-parse", "--short", "HEAD", cwd=path), None
 
 

@@ -448,13 +448,13 @@ def worktree(project: Path, what: str = "an update") -> Worktree:
         raise KernelgenError(
             f"{what} needs the project in git, to merge with what you have and to be undone",
             where=str(project),
-            way_out="git init && git add -A && git commit -m 'Start'",
+            way_out=git.to_commit("git init && git add -A && git commit -m 'Start'", cwd=project),
         )
     if not tree.head():
         raise KernelgenError(
             "the project has no commit yet",
             where=str(project),
-            way_out="git add -A && git commit -m 'Start'",
+            way_out=git.to_commit("git add -A && git commit -m 'Start'", cwd=project),
         )
     return tree
 
@@ -467,11 +467,12 @@ def refuse_unready(tree: Worktree) -> None:
 
 def _refuse_dirty(tree: Worktree) -> None:
     if dirty := journal.dirty_paths(tree):
+        commit = git.to_commit("git commit -am ...", cwd=tree.top)
         raise KernelgenError(
             "the project has changes that are not committed",
             where=str(tree.project),
             detail="\n".join(dirty[:20] + (["..."] if len(dirty) > 20 else [])),
-            way_out="commit them (`git commit -am ...`) or set them aside (`git stash`), then update",
+            way_out=f"commit them (`{commit}`) or set them aside (`git stash`), then update",
         )
 
 

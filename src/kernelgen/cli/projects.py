@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -89,9 +90,9 @@ def new(
     count = len(made.answers["ops"])
     operators = "one operator" if count == 1 else f"{count} operators"
     backend_names = " and ".join(made.answers["backends"])
-    out.print(f"Made [bold]{path}[/bold]: {operators} for {backend_names}, {made.answers['abi']} ABI.")
-    out.print(f"First commit {made.commit}." if made.commit else f"Note: {made.note}.")
-    out.print(f"\nNext:\n  cd {path}\n  kernelgen build\n  kernelgen test")
+    out.print(f"Made {path}: {operators} for {backend_names}, {made.answers['abi']} ABI.", markup=False)
+    out.print(f"First commit {made.commit}." if made.commit else f"Note: {made.note}", markup=False)
+    out.print(f"\nNext:\n  cd {shlex.quote(str(path))}\n  kernelgen build\n  kernelgen test", markup=False)
 
 
 @operators.command("add")
