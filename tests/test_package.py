@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 import subprocess
@@ -144,6 +145,30 @@ def test_exchange_replaces_a_whole_directory(tmp_path: Path) -> None:
         package.exchange(new, target)
         assert [p.name for p in target.iterdir()] == [name]
         shutil.rmtree(new, ignore_errors=True)
+
+
+def test_exchange_without_the_system_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where names cannot be exchanged, a failure in the middle gives the old directory back."""
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    new, target = tmp_path / "stage" / "new", tmp_path / "build" / "v"
+    for folder in (new, target):
+        folder.mkdir(parents=True)
+        (folder / folder.name).touch()
+    rename = Path.rename
+
+    def fails(path: Path, to: Path) -> Path:
+        if path == new:
+            raise OSError("no space left")
+        return rename(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", fails)
+        with pytest.raises(OSError, match="no space left"):
+            package.exchange(new, target)
+    assert [p.name for p in target.iterdir()] == ["v"]
+    assert [p.name for p in new.iterdir()] == ["new"]
+    package.exchange(new, target)
+    assert [p.name for p in target.iterdir()] == ["new"]
 
 
 def test_provenance(project: Project) -> None:

@@ -549,10 +549,11 @@ _AT_FDCWD = -100
 
 
 def exchange(new: Path, target: Path) -> None:
-    """Put `new` in the place of `target`, which then is all old or all new whatever happens.
+    """Put `new` in the place of `target`; when that fails, `target` is what it was.
 
-    Two names are exchanged by one system call where the file system can; elsewhere the old directory is moved
-    away first.
+    Two names are exchanged by one system call where the file system can, so that nobody ever sees anything
+    but all old or all new. Elsewhere the old directory is moved beside `new` first: for a moment there is no
+    target, and a process that is killed in it leaves none.
     """
     import ctypes
 
@@ -564,8 +565,13 @@ def exchange(new: Path, target: Path) -> None:
     swap = getattr(libc, "renameat2", None)
     if swap and swap(_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(target), _RENAME_EXCHANGE) == 0:
         return
-    target.rename(new.with_name("old"))
-    new.rename(target)
+    old = new.with_name("old")
+    target.rename(old)
+    try:
+        new.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
 
 
 def unpublishable(variant: Path) -> str | None:
