@@ -141,6 +141,21 @@ def test_architectures_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked_archs(BuildOptions(archs=("9.0a",))) == ("9.0a",)
 
 
+@pytest.mark.parametrize("options", [BuildOptions(), BuildOptions(all=True), BuildOptions(backends=("cpu",))])
+def test_an_architecture_that_is_none_is_refused_whatever_is_built(
+    project: Project, monkeypatch: pytest.MonkeyPatch, options: BuildOptions
+) -> None:
+    no_cuda(monkeypatch)
+    project = noarch(project)
+    builder.build(project, options)
+    options = replace(options, archs=("9.0", "nonsense"))
+    for _ in range(2):
+        with pytest.raises(KernelgenError, match="'nonsense' is not a compute capability") as caught:
+            builder.build(project, options)
+        assert caught.value.where == "--arch"
+        assert is_stale(project, options)
+
+
 def test_torch_free_sources(project: Project) -> None:
     files = project.listed_files()
     assert torch_free(project.root, files) == {"csrc/twice.cpp", "csrc/twice.cu", "csrc/twice.h"}

@@ -212,6 +212,35 @@ def test_advice_does_not_refuse(root: Path) -> None:
     assert [w.key for w in project.warnings] == ["general.license", "general"]
 
 
+def with_rocm(root: Path, archs: str) -> Path:
+    edit(root, '["cpu", "cuda"]', '["cpu", "cuda", "rocm"]')
+    path = root / "build.toml"
+    kernel = f'[kernel.r]\nbackend = "rocm"\ndepends = []\nrocm-archs = {archs}\nsrc = ["csrc/twice.cu"]\n'
+    path.write_text(f"{path.read_text()}\n{kernel}")
+    return root
+
+
+@pytest.mark.parametrize("archs", ['["gfx99999"]', '["gfx99999", "gfx9999"]', '["gfx940", "gfx99999"]', "[]"])
+def test_rocm_architectures_of_which_none_can_be_built(root: Path, archs: str) -> None:
+    if archs == "[]":  # the default list
+        assert Project.load(with_rocm(root, archs)).warnings == ()
+        return
+    error = refusal(with_rocm(root, archs))
+    assert error.what == "kernel.r.rocm-archs: ROCm kernels are built for none of these"
+    assert error.where == f"{root / 'build.toml'}:38"
+    assert (error.way_out or "").startswith("name one or more of gfx906, gfx908, gfx90a, gfx942,")
+
+
+@pytest.mark.parametrize("archs", ['["gfx942", "gfx99999"]', '["gfx940", "gfx942"]'])
+def test_rocm_architectures_of_which_one_can_be_built(root: Path, archs: str) -> None:
+    assert Project.load(with_rocm(root, archs)).warnings == ()
+
+
+def test_rocm_architectures_of_yesterday_are_advised_on(root: Path) -> None:
+    (found,) = Project.load(with_rocm(root, '["gfx940"]')).warnings
+    assert (found.key, found.message) == ("kernel.r.rocm-archs", "ROCm kernels are built for none of these")
+
+
 OLD = {
     1: """
 [general]

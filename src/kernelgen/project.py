@@ -535,6 +535,16 @@ class _Reader:
             for item in value:
                 if self._is(key, item, str) and not re.fullmatch(r"gfx[0-9a-f]{3,}", item):
                     self.add(key, f'{item!r} is not a ROCm architecture such as "gfx942"', at=item)
+            known = data("targets.toml")["rocm"]
+            named = {str(item) for item in value}
+            # Python-only kernels may be for any GPU; their list is not compiled for
+            if named and key.startswith("kernel.") and named.isdisjoint(known["archs"]):
+                self.add(
+                    key,
+                    "ROCm kernels are built for none of these",
+                    f"name one or more of {', '.join(known['archs'])}, or leave the key out for all of them",
+                    warning=named <= set(known["old-archs"]),
+                )
 
     def _kind_stable_abi(self, key: str, value: Any) -> None:
         if isinstance(value, dict):

@@ -95,6 +95,7 @@ def targets(project: Project, options: BuildOptions, progress: Progress | None =
     Raises:
         KernelgenError: one that was asked for cannot be built here, or none can.
     """
+    graph.parse_archs(" ".join(options.archs), "--arch")  # a wrong one is said even where none is used
     finder = _Finder(project, options, progress or Silent())
     for backend in options.backends:
         if backend not in project.backends:
