@@ -673,6 +673,7 @@ def fat_binary(*images: tuple[int, int]) -> str:
         ([(2, 120), (1, 120)], "error", "no code for 9.0"),
         ([(2, 90), (2, 120)], "error", "no PTX for 12.0+PTX"),
         ([(2, 75), (2, 90), (2, 120), (1, 120)], "warn", "code for 7.5"),
+        ([(2, 100), (2, 75), (2, 90), (2, 120), (1, 120)], "warn", "code for 7.5, 10.0, which"),
     ],
 )
 def test_architectures(tmp_path: Path, images: list[tuple[int, int]], verdict: str, said: str) -> None:

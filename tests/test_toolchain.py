@@ -10,7 +10,15 @@ import pytest
 
 from kernelgen import toolchain
 from kernelgen.errors import KernelgenError
-from kernelgen.toolchain import probe_cuda, probe_host, probe_python, read_cuda, read_torch, release
+from kernelgen.toolchain import (
+    arch_order,
+    probe_cuda,
+    probe_host,
+    probe_python,
+    read_cuda,
+    read_torch,
+    release,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +65,13 @@ def test_release() -> None:
     ]
     with pytest.raises(KernelgenError):
         release("nightly")
+
+
+def test_architectures_go_by_number() -> None:
+    cuda = ["7.5", "8.0", "9.0", "9.0+PTX", "9.0a", "10.0", "12.0", "12.0+PTX", "12.0f", "12.1"]
+    rocm = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100"]
+    for right in (cuda, rocm):
+        assert sorted(sorted(right), key=arch_order) == right
 
 
 def test_torch_is_read_and_not_imported(tmp_path: Path) -> None:

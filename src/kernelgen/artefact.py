@@ -13,6 +13,7 @@ from kernelgen import elf, package, variants
 from kernelgen.errors import KernelgenError
 from kernelgen.finding import Finding, Verdict, passed
 from kernelgen.project import data
+from kernelgen.toolchain import arch_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -349,7 +350,7 @@ def _architectures(variant: Judged, path: Path, library: elf.Library) -> Iterato
         return
     claimed = {str(arch) for arch in variant.metadata.get("backend", {}).get("archs", ())}
     present = set(library.architectures)
-    for arch in sorted(claimed):
+    for arch in sorted(claimed, key=arch_order):
         base = re.sub(r"[af]?(\+PTX)?$", "", arch)
         if ("sm", base) not in present:
             yield variant.fault(
@@ -358,7 +359,7 @@ def _architectures(variant: Judged, path: Path, library: elf.Library) -> Iterato
         elif arch.endswith("+PTX") and ("ptx", base) not in present:
             yield variant.fault("KG310", f"no PTX for {arch}, which its metadata promises", _REBUILD, at=path)
     known = {re.sub(r"[af]?(\+PTX)?$", "", arch) for arch in claimed}
-    extra = sorted(arch for kind, arch in present if kind == "sm" and arch not in known)
+    extra = sorted((a for kind, a in present if kind == "sm" and a not in known), key=arch_order)
     if extra:
         message = (
             f"code for {', '.join(extra)}, which its metadata does not name: the loader refuses those GPUs"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernelgen.errors import KernelgenError
+from kernelgen.toolchain import arch_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +74,7 @@ def _read(elf: Any, data: bytes) -> Library:
         exported=tuple(sorted(name for name, _ in defined)),
         shared=tuple(sorted(name for name, bind in defined if bind in ("STB_GNU_UNIQUE", "STB_LOOS"))),
         undefined=tuple(sorted(name for name, _, section in symbols if section == "SHN_UNDEF" and name)),
-        architectures=tuple(sorted(set(device_images(data)))),
+        architectures=tuple(sorted(set(device_images(data)), key=lambda i: (i[0], arch_order(i[1])))),
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.project import SOURCE_SUFFIXES, Component, Project, data
-from kernelgen.toolchain import Cuda, HostCompiler, Rocm, Toolchain, release
+from kernelgen.toolchain import Cuda, HostCompiler, Rocm, Toolchain, arch_order, release
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -115,7 +115,7 @@ def plan(project: Project, variant: Variant, toolchain: Toolchain | None, settin
         link=flags.link(),
         libraries=flags.libraries(),
         links=flags.links(),
-        archs=tuple(sorted({a for found in archs.values() for a in found})),
+        archs=_ordered({a for found in archs.values() for a in found}),
         stem=stem,
         host=toolchain.host,
         cuda=toolchain.cuda if variant.backend == "cuda" else None,
@@ -129,7 +129,7 @@ def _is_source(path: str) -> bool:
 
 
 def _noarch_archs(project: Project, backend: str) -> tuple[str, ...]:
-    return tuple(sorted(project.framework.archs.get(backend, ())))
+    return _ordered(project.framework.archs.get(backend, ()))
 
 
 def _applies(component: Component, toolchain: Toolchain) -> bool:
@@ -229,6 +229,7 @@ def rocm_archs(component: Component) -> tuple[str, ...]:
             f"kernel {component.name!r} has no architecture that ROCm kernels are built for",
             where=f"build.toml kernel.{component.name}.rocm-archs",
             detail=f"the kernel's: {', '.join(component.archs)}\nsupported: {', '.join(supported)}",
+            way_out="name an architecture of the second list",
         )
     return found
 
@@ -268,7 +269,7 @@ def _tool(host: HostCompiler) -> str:
 
 
 def _ordered(archs: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(archs, key=lambda a: (release(a), a)))
+    return tuple(sorted(archs, key=arch_order))
 
 
 def gencode(archs: Sequence[str]) -> list[str]:

@@ -149,6 +149,18 @@ def release(version: str) -> tuple[int, int]:
     return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
 
 
+def arch_order(arch: str) -> tuple[list[int], str]:
+    """The order of GPU architectures: by number, and the bare one before those with a suffix.
+
+    >>> sorted(["10.0", "9.0a", "9.0+PTX", "9.0", "7.5"], key=arch_order)
+    ['7.5', '9.0', '9.0+PTX', '9.0a', '10.0']
+    >>> sorted(["gfx1030", "gfx90a", "gfx906"], key=arch_order)
+    ['gfx906', 'gfx90a', 'gfx1030']
+    """
+    amd = re.match(r"gfx([0-9a-f]+)", arch)  # the last two digits are hexadecimal
+    return [int(amd[1], 16)] if amd else _digits(arch), arch
+
+
 # -- probes of this machine
 
 SYSTEM_NVCC = Path("/usr/local/cuda/bin/nvcc")
