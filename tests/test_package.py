@@ -52,7 +52,7 @@ def test_metadata_is_what_the_loader_reads(project: Project, tmp_path: Path) -> 
         "provenance",
     ]
     assert table["kernels-minver"] == "0.17.0"
-    assert table["backend"] == {"type": "cuda", "archs": ["7.5", "9.0", "10.0"]}
+    assert table["backend"] == {"type": "cuda", "archs": ["10.0", "7.5", "9.0"]}
     assert table["kernel-depends"] == [
         {"repo-id": "a/b", "version": 1},
         {"repo-id": "c/d", "revision": "main"},
@@ -63,7 +63,7 @@ def test_metadata_is_what_the_loader_reads(project: Project, tmp_path: Path) -> 
     assert (str(read.name), read.id, read.backend.archs) == (
         "twice-op",
         "_twice_op_cuda_0",
-        ["7.5", "9.0", "10.0"],
+        ["10.0", "7.5", "9.0"],
     )
 
 

@@ -26,7 +26,7 @@ from kernelgen import elf, git
 from kernelgen.errors import KernelgenError
 from kernelgen.graph import PLACEHOLDER, Plan, Unit
 from kernelgen.project import Project, data
-from kernelgen.toolchain import HostCompiler, arch_order, user_cache, write_atomically
+from kernelgen.toolchain import HostCompiler, user_cache, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -457,7 +457,7 @@ def metadata(project: Project, plan: Plan, full_id: str, provenance: Mapping[str
     table["kernel-depends"] = depends
     table["backend"] = {"type": backend}
     if plan.archs and backend in ("cuda", "rocm"):
-        table["backend"]["archs"] = sorted(set(plan.archs), key=arch_order)
+        table["backend"]["archs"] = sorted(set(plan.archs))  # as text: kernel-builder writes it so
     if provenance:
         table["provenance"] = dict(provenance)
     return table
