@@ -84,6 +84,7 @@ x = torch.arange(6.0).reshape(2, 3)
 print(torch.equal(kernel.my_kernel(x), x), kernel.__name__)
 """
 GET = 'get_kernel("acme/my-kernel", version=1, trust_remote_code=True)'
+LOAD = 'load_kernel("acme/my-kernel", lockfile=__import__("pathlib").Path("kernels.lock"))'
 GET_LOCKED = 'get_locked_kernel("acme/my-kernel", lockfile=__import__("pathlib").Path("kernels.lock"))'
 
 
@@ -121,9 +122,9 @@ def test_the_kernels_command_works_against_it(hub: Hub, built: Project, tmp_path
     locked = json.loads((consumer / "kernels.lock").read_text())
     assert locked == [{"dependency": {"repo-id": "acme/my-kernel", "version": 1}, "lock": {"commit": head}}]
     kernels(hub, home, "download", ".", cwd=consumer)
-    # `load_kernel`, which never asks the Hub, fails here: huggingface_hub 2.4 calls a snapshot incomplete
-    # when files are missing that kernels 0.17.2 did not fetch, .gitattributes above all.
     fetched = len(hub.requests)
+    assert run(hub, home, "-c", CALL.format(get=LOAD), cwd=consumer).startswith("True ")
+    assert len(hub.requests) == fetched  # `load_kernel` never asks the Hub
     assert run(hub, home, "-c", CALL.format(get=GET_LOCKED), cwd=consumer).startswith("True ")
     assert [path for _, path in hub.requests[fetched:] if path.startswith("/lfs/")] == []
     assert run(hub, tmp_path / "other", "-c", CALL.format(get=GET_LOCKED), cwd=consumer).startswith("True ")

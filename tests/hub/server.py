@@ -127,15 +127,12 @@ class Hub:
         return self.repositories[f"{repo_type}s/{repo_id}"]
 
     def environment(self, home: Path, token: str | None = None) -> dict[str, str]:
-        """Environment variables of a client process that knows this Hub alone and has an own, empty cache.
-
-        Telemetry stays on, and comes here: with HF_HUB_DISABLE_TELEMETRY kernels 0.17.2 makes a user agent
-        that ends in a blank, which httpx2 refuses to send.
-        """
+        """Environment variables of a client process that knows this Hub alone and has an own, empty cache."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING_FACE_", "KERNELS_"))}
         variables = {
             "HF_ENDPOINT": self.endpoint,
             "HF_HOME": str(home),
+            "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "NO_PROXY": "127.0.0.1,localhost",
