@@ -239,7 +239,7 @@ def test_refused_with_the_reason(tmp_path: Path) -> None:
             adopt.adopt(project)
         assert status(project) == []
     plain = project_of(tmp_path / "plain", {"README.md": "x\n"})
-    with pytest.raises(KernelgenError, match="no build.toml and no setup"):
+    with pytest.raises(KernelgenError, match=r"no build\.toml and no setup"):
         adopt.adopt(plain)
     project = hand_written(tmp_path / "no-git")
     shutil.rmtree(project / ".git")
