@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernelgen import card, scaffold, update
+from kernelgen import card, git, scaffold, update
 from kernelgen.cli._common import pair
 from kernelgen.errors import KernelgenError
 from kernelgen.journal import File
@@ -73,7 +73,7 @@ def test_a_cards_front_matter(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", WRONG)
 def test_a_templates_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(scaffold.git, "text", lambda *_, **__: text)
+    monkeypatch.setattr(git, "text", lambda *_, **__: text)
     with pytest.raises(KernelgenError) as caught:
         scaffold.questions(TemplateSource(str(tmp_path), "v1", "1"))
     assert caught.value.what == "the template's copier.yml is not YAML"
