@@ -168,6 +168,28 @@ def test_cleaning_for_a_release_keeps_what_is_published(kernel: KernelProject) -
     assert {path.suffix for path in shipped} == {".py", ".json", ".bin"}
 
 
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (None, "the variant has no metadata.json"),
+        (b"x\n", "metadata.json cannot be read: Expecting value: line 1 column 1 (char 0)"),
+        (b"[1]\n", "metadata.json holds no table"),
+    ],
+)
+def test_damaged_metadata_is_to_be_built_again(
+    kernel: KernelProject, content: bytes | None, what: str
+) -> None:
+    project = kernel.build("torch-cpu")
+    metadata = kernel.root / "build/torch-cpu/metadata.json"
+    metadata.unlink()
+    if content is not None:
+        metadata.write_bytes(content)
+    with pytest.raises(KernelgenError) as caught:
+        release.collect(project)
+    assert caught.value.what == what
+    assert caught.value.way_out == "build again, or remove the folder"
+
+
 # --- The plan --------------------------------------------------------------------------------------
 
 

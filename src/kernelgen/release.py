@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _TAG = re.compile(r"v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 # Never shipped; the loader does not fetch them either.
 _BYTECODE = (".pyc", ".pyo")
+_AGAIN = "build again, or remove the folder"
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,12 @@ def _metadata(variant: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        way_out = "build again, or remove the folder"
-        raise KernelgenError(
-            "the variant has no metadata.json", where=str(variant), way_out=way_out
-        ) from None
+        raise KernelgenError("the variant has no metadata.json", where=str(variant), way_out=_AGAIN) from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise KernelgenError(f"metadata.json cannot be read: {error}", where=str(path)) from None
+        what = f"metadata.json cannot be read: {error}"
+        raise KernelgenError(what, where=str(path), way_out=_AGAIN) from None
     if not isinstance(value, dict):
-        raise KernelgenError("metadata.json holds no table", where=str(path))
+        raise KernelgenError("metadata.json holds no table", where=str(path), way_out=_AGAIN)
     return value
 
 
