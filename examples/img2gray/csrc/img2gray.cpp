@@ -73,78 +73,24 @@ void strided(const T* image, int64_t channel, int64_t column, T* gray, int64_t c
 // one go; then one instruction multiplies pairs of 16-bit numbers and adds the two products.
 // Green's weight, too large for a signed one, is halved and counted in both pairs.
 
+// Where the bytes of four pairs come from; -1 makes a zero.
+alignas(16) constexpr int8_t kRedGreen[] = {
+    0, -1, 1, -1, 3, -1, 4, -1, 6, -1, 7, -1, 9, -1, 10, -1};
+alignas(16) constexpr int8_t kBlueGreen[] = {
+    2, -1, 1, -1, 5, -1, 4, -1, 8, -1, 7, -1, 11, -1, 10, -1};
+
+/// Shuffles both halves of `rgb` alike.
+__attribute__((target("avx2"))) inline __m256i shuffle(__m256i rgb, const int8_t* order) {
+  const __m128i half = _mm_load_si128(reinterpret_cast<const __m128i*>(order));
+  return _mm256_shuffle_epi8(rgb, _mm256_broadcastsi128_si256(half));
+}
+
 /// Luma of the 8 pixels in the first 12 bytes of each half of `rgb`, as 32-bit numbers.
 __attribute__((target("avx2"))) inline __m256i luma_of_8(__m256i rgb) {
-  const __m256i red_green = _mm256_setr_epi8(
-      0,
-      -1,
-      1,
-      -1,
-      3,
-      -1,
-      4,
-      -1,
-      6,
-      -1,
-      7,
-      -1,
-      9,
-      -1,
-      10,
-      -1,  //
-      0,
-      -1,
-      1,
-      -1,
-      3,
-      -1,
-      4,
-      -1,
-      6,
-      -1,
-      7,
-      -1,
-      9,
-      -1,
-      10,
-      -1);
-  const __m256i blue_green = _mm256_setr_epi8(
-      2,
-      -1,
-      1,
-      -1,
-      5,
-      -1,
-      4,
-      -1,
-      8,
-      -1,
-      7,
-      -1,
-      11,
-      -1,
-      10,
-      -1,  //
-      2,
-      -1,
-      1,
-      -1,
-      5,
-      -1,
-      4,
-      -1,
-      8,
-      -1,
-      7,
-      -1,
-      11,
-      -1,
-      10,
-      -1);
-  const __m256i a = _mm256_madd_epi16(
-      _mm256_shuffle_epi8(rgb, red_green), _mm256_set1_epi32(38470 / 2 << 16 | 19595));
-  const __m256i b = _mm256_madd_epi16(
-      _mm256_shuffle_epi8(rgb, blue_green), _mm256_set1_epi32(38470 / 2 << 16 | 7471));
+  const __m256i a =
+      _mm256_madd_epi16(shuffle(rgb, kRedGreen), _mm256_set1_epi32(38470 / 2 << 16 | 19595));
+  const __m256i b =
+      _mm256_madd_epi16(shuffle(rgb, kBlueGreen), _mm256_set1_epi32(38470 / 2 << 16 | 7471));
   const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_set1_epi32(32768));
   return _mm256_srli_epi32(sum, 16);
 }
